@@ -1,0 +1,1 @@
+"""Model backends, one module or package a vendor."""

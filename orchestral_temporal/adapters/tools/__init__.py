@@ -1,0 +1,1 @@
+"""Tools: each file makes one kind of thing fit the `Tool` port."""

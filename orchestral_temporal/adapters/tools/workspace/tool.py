@@ -1,0 +1,82 @@
+"""The shell around blocking work: a thread, and a word to it when the call is cancelled."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from orchestral_temporal.adapters.tools.workspace.watch import Watch
+from orchestral_temporal.ports import ToolCall, ToolFailed, ToolRejected
+from orchestral_temporal.protocol.tools import (
+    ApprovalPolicy,
+    EffectScope,
+    ModelToolSchema,
+    ToolConcurrency,
+    ToolDescriptor,
+    ToolIdempotency,
+    ToolPolicyBounds,
+    ToolRestriction,
+)
+from orchestral_temporal.protocol.base import Json, JsonObject
+
+_SLACK = timedelta(seconds=5)
+"""What the guard's time-out leaves a tool beyond its own limit, to return what it has."""
+
+
+@dataclass(frozen=True)
+class WorkspaceTool:
+    """A read-only tool over the workspaces of a run.
+
+    `work` blocks, so it runs in a thread; it looks at its watch often, and ends within a second of a cancellation.
+    """
+
+    descriptor: ToolDescriptor
+    view_contract: str
+    limit: timedelta
+    work: Callable[[JsonObject, ToolCall, Watch], JsonObject]
+    shown: Callable[[JsonObject, Json], Json]
+    crash_code: str
+
+    async def invoke(self, arguments: JsonObject, call: ToolCall) -> Json:
+        """Do the work.
+
+        Raises:
+            ToolRejected, ToolFailed: the tool's codes (`spec/builtin-tools.md` §2, §4, §9).
+        """
+        watch = Watch(call, self.limit)
+        try:
+            return await asyncio.to_thread(self.work, arguments, call, watch)
+        except asyncio.CancelledError:
+            watch.abandon()
+            raise
+        except (ToolRejected, ToolFailed):
+            raise
+        except Exception as error:
+            # The sheet's "worker crash": nothing was changed, so the model may simply try again.
+            raise ToolFailed(self.crash_code, f"The work broke off: {type(error).__name__}.", retryable=True) from error
+
+    def view(self, arguments: JsonObject, output: Json) -> Json:
+        """What the model sees of the output."""
+        return self.shown(arguments, output)
+
+
+def descriptor(
+    name: str, version: int, description: str, schemas: tuple[JsonObject, JsonObject], limit: timedelta
+) -> ToolDescriptor:
+    """The declaration of a read-only tool; `schemas` are those of input and output."""
+    read = (EffectScope.FILESYSTEM_READ,)
+    return ToolDescriptor(
+        tool_id=f"orchestral/{name}/v{version}",
+        model_schema=ModelToolSchema(name=name, description=description, input_schema=schemas[0]),
+        output_schema=schemas[1],
+        effect_scopes=read,
+        restriction=ToolRestriction(
+            bounds=ToolPolicyBounds(
+                allowed_effects=read,
+                approval=ApprovalPolicy.NOT_REQUIRED,
+                max_timeout_ms=(limit + _SLACK) // timedelta(milliseconds=1),
+            )
+        ),
+        idempotency=ToolIdempotency.PURE,
+        concurrency=ToolConcurrency.PARALLEL_SAFE,
+    )

@@ -1,0 +1,1 @@
+"""Decisions: pure functions over words; no clock, no chance, no I/O."""

@@ -1,0 +1,122 @@
+"""The calls of one turn, read from the raw text of the model (`spec/agent-loop.md` §8–§9, divergences 5 and 6)."""
+
+from typing import Final
+
+from orchestral_temporal.core.limits import MESSAGE_CHARACTERS, UNREADABLE_TURNS
+from orchestral_temporal.core.state import OpenCall, RunState
+from orchestral_temporal.protocol import ids
+from orchestral_temporal.protocol.activities import ToolsPart
+from orchestral_temporal.protocol.errors import ProtocolError
+from orchestral_temporal.protocol.limits import RunLimitKind
+from orchestral_temporal.protocol.model import ModelObservation, ObservedToolCall
+from orchestral_temporal.protocol.tools import Rejected, ToolDescriptor
+from orchestral_temporal.protocol.words import JsonObject, Word, kind_of, parse_json
+
+RESERVED: Final = {
+    "orchestral_request_input": "input_requests_disabled",
+    "skill_read": "skill_catalog_unavailable",
+    "orchestral_workflow": "tool_not_found",
+}
+"""Tools of the host itself and the failure of a run whose model calls one that was not offered (D3)."""
+
+NAMES_LISTED = 50
+"""Tool names an unknown-tool answer lists: enough to choose from, short enough to read."""
+
+
+class Opened(Word):
+    """The calls of the turn; `unreadable` when at least one cannot be run."""
+
+    calls: tuple[OpenCall, ...]
+    unreadable: bool
+
+
+class Fatal(Word):
+    """The turn ends the run."""
+
+    code: str
+    message: str
+
+
+def ceiling(state: RunState, kind: RunLimitKind) -> int | None:
+    """The smaller of the run's limit and the host's; a run without its own takes the agent's default."""
+    given, default, part = state.start.envelope.spec.limits, state.run_part.run_limits, state.run_part
+    if kind is RunLimitKind.MODEL_STEPS:
+        pair = (given.max_model_steps or default.max_model_steps, part.max_model_steps)
+    else:
+        pair = (given.max_tool_calls or default.max_tool_calls, part.max_tool_calls)
+    return min((each for each in pair if each is not None), default=None)
+
+
+def descriptor(part: ToolsPart, tool_id: str) -> ToolDescriptor:
+    """The bound tool of an id that `read` has resolved."""
+    return next(tool.descriptor for tool in part.tools if tool.descriptor.tool_id == tool_id)
+
+
+def read(state: RunState, observation: ModelObservation) -> Opened | Fatal:
+    """Judge every call of a turn before the first one runs."""
+    opened: list[OpenCall] = []
+    for index, call in enumerate(observation.tool_calls, start=1):
+        if not call.ended:
+            return Fatal(code="model_protocol", message=f"The model never ended its call {call.call_id!r}.")
+        if call.name in RESERVED:
+            return Fatal(code=RESERVED[call.name], message=f"The model called {call.name!r}, which was not offered.")
+        opened.append(_open(state, call, index))
+    refusals = [each.refusal for each in opened if each.refusal is not None]
+    if refusals and (state.run_part.strict_calls or state.unreadable_turns >= UNREADABLE_TURNS):
+        return Fatal(code=refusals[0].code, message=refusals[0].message)
+    return Opened(calls=tuple(opened), unreadable=bool(refusals))
+
+
+def _open(state: RunState, call: ObservedToolCall, index: int) -> OpenCall:
+    arguments, fault = read_arguments(call.arguments)
+    tool_id = _resolve(state, call.name)
+    refusal = fault
+    if tool_id is None:
+        refusal = Rejected(code="tool_not_found", message=_unknown_tool(state, call.name))
+    return OpenCall(
+        call_id=call.call_id,
+        name=call.name,
+        invocation_id=ids.invocation_id(state.start.run_id, state.round, index),
+        tool_id=tool_id or "",
+        arguments=arguments,
+        refusal=refusal,
+    )
+
+
+def read_arguments(text: str) -> tuple[JsonObject, Rejected | None]:
+    """Parse a call's argument text; blank is `{}`.
+
+    What cannot be read is refused, never repaired, and stands in the exchange as an object that quotes it: the next
+    request must carry valid JSON (F055).
+    """
+    if not text.strip():
+        return {}, None
+    try:
+        value = parse_json(text)
+    except ProtocolError as fault:
+        return _quoted(text), _unreadable(f"they are not JSON: {fault.error.message}")
+    if not isinstance(value, dict):
+        return _quoted(text), _unreadable(f"they are {kind_of(value)}")
+    return value, None
+
+
+def _quoted(text: str) -> JsonObject:
+    return {"unreadable_arguments": text[:MESSAGE_CHARACTERS]}
+
+
+def _unreadable(why: str) -> Rejected:
+    message = f"The arguments must be one JSON object, and {why}."
+    return Rejected(code="invalid_tool_arguments", message=message[:MESSAGE_CHARACTERS])
+
+
+def _resolve(state: RunState, name: str) -> str | None:
+    part = state.tools_part
+    tools = part.tools if part is not None else ()
+    return next((each.descriptor.tool_id for each in tools if each.descriptor.model_schema.name == name), None)
+
+
+def _unknown_tool(state: RunState, name: str) -> str:
+    part = state.tools_part
+    names = sorted(each.descriptor.model_schema.name for each in part.tools) if part is not None else []
+    listed = ", ".join(names[:NAMES_LISTED]) or "none"
+    return f"There is no tool named {name[:80]!r}; the tools are: {listed}."

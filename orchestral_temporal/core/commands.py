@@ -1,0 +1,129 @@
+"""Commands and starts: what is admitted, and what an accepted command does (`spec/agent-loop.md` §3, §11)."""
+
+from typing import assert_never
+
+from orchestral_temporal.core import ending
+from orchestral_temporal.core.fold import Work
+from orchestral_temporal.core.limits import COMMANDS_PER_RUN, MESSAGE_CHARACTERS, REFUSALS_KEPT
+from orchestral_temporal.core.reducer import admit
+from orchestral_temporal.core.start import Start, StartRefused, start_refused
+from orchestral_temporal.core.state import (
+    CancelModelCall,
+    CancelToolCall,
+    Ended,
+    ModelOpen,
+    Preparing,
+    Refusal,
+    ToolsOpen,
+)
+from orchestral_temporal.protocol import ids
+from orchestral_temporal.protocol.activities import RunPart
+from orchestral_temporal.protocol.commands import (
+    CommandAccepted,
+    AgentCommandEnvelope,
+    Cancel,
+    ProviderCommandOutcome,
+    CommandRejected,
+    ResolveRequest,
+    Steer,
+    CommandUnsupported,
+)
+from orchestral_temporal.protocol.errors import (
+    AgentProtocolErrorCode,
+    AgentRejectionCode,
+    ProtocolError,
+)
+from orchestral_temporal.protocol.events import CommandDispositionRecorded, CommandReceived
+from orchestral_temporal.protocol.admission import AgentAdmission, Incompatible, check_compatibility
+from orchestral_temporal.protocol.wal import CommandCommitted
+
+
+def admit_start(start: Start, part: RunPart) -> AgentAdmission:
+    """Check a start against the agent's descriptor, in the order of `spec/agent-loop.md` §3.
+
+    Raises:
+        StartRefused: with the wire's rejection code.
+    """
+    mine = part.descriptor.descriptor_digest
+    if start.provider_binding not in (None, part.binding_ref) or start.expected_descriptor_digest not in (None, mine):
+        raise start_refused(
+            "The start names another agent or another version of it; `orchestral agents` prints the current digests.",
+            AgentRejectionCode.RUN_ID_CONFLICT,
+        )
+    try:
+        found = check_compatibility(part.descriptor.descriptor, start.envelope)
+    except Incompatible as fault:
+        raise StartRefused(fault.rejection) from fault
+    for content in start.envelope.spec.input:
+        value = content.body.value
+        if content.media_type != "text/plain" or content.body.kind != "inline" or not isinstance(value, str) or not value:
+            raise start_refused("The field 'input' must hold non-empty inline text/plain contents in this version.")
+    return AgentAdmission(skipped_optional_bindings=found.skipped_optional_bindings)
+
+
+def arrive(work: Work, command: AgentCommandEnvelope) -> None:
+    """Receive a command, decide, put both on record, then act (C1, C5)."""
+    try:
+        known = admit(work.state.run, command)
+    except ProtocolError as fault:
+        note_refusal(work, command.payload.type, f"{fault.error.code}: {fault.error.message}")
+        return
+    if known is not None:
+        return
+    if work.state.commands >= COMMANDS_PER_RUN:
+        note_refusal(work, command.payload.type, f"A run takes at most {COMMANDS_PER_RUN} commands.")
+        return
+    work.set(commands=work.state.commands + 1)
+    cause = command.command_id
+    outcome = _decide(work, command)
+    work.host(ids.host_command_received_id(work.run_id, cause), CommandReceived(command=command), cause)
+    work.record(
+        ids.wal_command_id(work.run_id, cause),
+        CommandCommitted(command=command, outcome=outcome, approval_capability=None),
+    )
+    work.disposition(
+        ids.disposition_id(work.run_id, cause),
+        CommandDispositionRecorded(command_id=cause, outcome=outcome),
+        cause,
+    )
+    if isinstance(outcome, CommandAccepted):
+        _stop(work, cause)
+
+
+def _decide(work: Work, command: AgentCommandEnvelope) -> ProviderCommandOutcome:
+    match command.payload:
+        case Cancel():
+            phase = work.state.phase
+            if isinstance(phase, ToolsOpen) and phase.stopping is not None:
+                return CommandRejected(
+                    code=AgentProtocolErrorCode.INVALID_TRANSITION, message="The run is stopping already."
+                )
+            return CommandAccepted()
+        case Steer() | ResolveRequest():
+            return CommandUnsupported(feature=command.payload.type)
+        case _:
+            assert_never(command.payload)
+
+
+def _stop(work: Work, command_id: str) -> None:
+    phase = work.state.phase
+    match phase:
+        case Preparing():
+            ending.cancelled(work, command_id)
+        case ModelOpen():
+            work.want(CancelModelCall())
+            ending.cancelled(work, command_id)
+        case ToolsOpen():
+            work.set(phase=phase.model_copy(update={"stopping": command_id}))
+            work.want(CancelToolCall())
+        case Ended():
+            return
+        case _:
+            assert_never(phase)
+
+
+def note_refusal(work: Work, name: str, reason: str) -> None:
+    """Keep the newest refusals for the view; nothing else changes."""
+    refusal = Refusal(name=name[:80], reason=reason[:MESSAGE_CHARACTERS])
+    work.set(refusals=(*work.state.refusals, refusal)[-REFUSALS_KEPT:])
+

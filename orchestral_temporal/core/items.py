@@ -1,0 +1,119 @@
+"""Context items: what a model request is made of, each known by the digest of its canonical form (decisions 6–8)."""
+
+from collections.abc import Sequence
+
+from orchestral_temporal.protocol.activities import Item, Measure, MessageItem, ResultItem, RunPart, ToolsItem, ToolsPart
+from orchestral_temporal.protocol.content import Content
+from orchestral_temporal.protocol.digest import canonical, digest, sha256
+from orchestral_temporal.protocol.model import (
+    ContinuationPart,
+    ModelContent,
+    ModelMessage,
+    ModelObservation,
+    ModelRole,
+    ModelToolDefinition,
+    TextPart,
+    ToolCallPart,
+)
+from orchestral_temporal.protocol.words import Json
+
+BYTES_PER_TOKEN = 3
+"""The planning estimate of the default meter: one token for three bytes, rounded up (divergence 31)."""
+
+
+def measure(item: Item) -> Measure:
+    """Digest and sizes of an item; the bound is one token for each canonical byte."""
+    body = canonical(_content(item))
+    return Measure(
+        digest=sha256(body),
+        size=len(body),
+        bound=len(body),
+        estimate=-(-len(body) // BYTES_PER_TOKEN),
+    )
+
+
+def _content(item: Item) -> Json:
+    return item.model_dump(mode="json")
+
+
+def system_item(part: RunPart) -> Item | None:
+    """The system message of a run; none when there are no instructions."""
+    if not part.instructions.strip():
+        return None
+    return MessageItem(message=_message(ModelRole.SYSTEM, TextPart(text=part.instructions)))
+
+
+def tools_item(part: ToolsPart) -> ToolsItem:
+    """The tools a run offers, ordered by tool id; schemas unchanged."""
+    schemas = [tool.descriptor.model_schema for tool in part.tools]
+    return ToolsItem(
+        tools=tuple(
+            ModelToolDefinition(name=schema.name, description=schema.description, input_schema=schema.input_schema)
+            for schema in schemas
+        )
+    )
+
+
+def user_item(content: Sequence[Content]) -> Item:
+    """What a person sent: one text part for each inline text, in order."""
+    parts = tuple(TextPart(text=inline_text(each)) for each in content)
+    return MessageItem(message=ModelMessage(role=ModelRole.USER, content=parts))
+
+
+def inline_text(content: Content) -> str:
+    """The text of an inline `text/plain` content; admission lets nothing else in (`spec/agent-loop.md` §3)."""
+    value = content.body.value
+    return value if isinstance(value, str) else ""
+
+
+def assistant_item(observation: ModelObservation, arguments: Sequence[Json]) -> Item | None:
+    """The assistant message of an observation: text, continuations by namespace, calls in stream order.
+
+    `arguments` are the parsed arguments of each call. None when the turn holds nothing at all.
+    """
+    parts: list[ModelContent] = []
+    if observation.response:
+        parts.append(TextPart(text=observation.response))
+    for namespace, value in sorted((observation.continuation or {}).items()):
+        parts.append(ContinuationPart(namespace=namespace, value=value))
+    parts.extend(
+        ToolCallPart(call_id=call.call_id, name=call.name, arguments=parsed, extensions=call.extensions)
+        for call, parsed in zip(observation.tool_calls, arguments, strict=True)
+    )
+    if not parts:
+        return None
+    return MessageItem(message=ModelMessage(role=ModelRole.ASSISTANT, content=tuple(parts)))
+
+
+def messages(items: Sequence[Item]) -> tuple[ModelMessage, ...]:
+    """The messages of a request: neighbouring results share one tool message."""
+    done: list[ModelMessage] = []
+    results: list[ModelContent] = []
+    for item in items:
+        if isinstance(item, ResultItem):
+            results.append(item.part)
+            continue
+        if results:
+            done.append(ModelMessage(role=ModelRole.TOOL, content=tuple(results)))
+            results = []
+        if isinstance(item, MessageItem):
+            done.append(item.message)
+    if results:
+        done.append(ModelMessage(role=ModelRole.TOOL, content=tuple(results)))
+    return tuple(done)
+
+
+def context_digest(config_digest: str, items: Sequence[str], tools: str, max_output_tokens: int) -> str:
+    """The name of a context: contract, ordered items, tools and output cap (decision 6)."""
+    return digest(
+        {
+            "contract": config_digest,
+            "items": list(items),
+            "max_output_tokens": max_output_tokens,
+            "tools": tools,
+        }
+    )
+
+
+def _message(role: ModelRole, *parts: ModelContent) -> ModelMessage:
+    return ModelMessage(role=role, content=parts)

@@ -1,0 +1,55 @@
+"""Every bound by name, with its unit and the reason for the number (decision 28)."""
+
+INLINE_RESULT_BYTES = 245_760
+"""Canonical JSON bytes of one tool result that stay in history: eight of them and a prompt fit one 4 MB message."""
+
+TAIL_BYTES = 8_192
+"""Canonical JSON bytes of new context items sent along with a model attempt: below this a copy is cheaper than a look-up."""
+
+START_BYTES = 1_000_000
+"""UTF-8 bytes of a start argument: the server warns at 512 KiB and refuses at 2 MiB, and the result repeats none of it."""
+
+COMMAND_BYTES = 262_144
+"""UTF-8 bytes of one command: a person's text with room to spare; larger ones belong into a file."""
+
+COMMANDS_PER_RUN = 10_000
+"""Commands a run takes: at 40 bytes each the ledger stays below half a megabyte (decision 11)."""
+
+REFUSALS_KEPT = 32
+"""Refused payloads a view shows: the newest ones; more would let a stranger grow the state."""
+
+SESSION_BATCH_BYTES = 262_144
+"""Bytes of session records that wait in a run before they are appended (decision 2)."""
+
+SESSION_APPEND_BYTES = 800_000
+"""Bytes of session records in one update: below the 1 MB that one payload may have."""
+
+RESULT_JOURNAL_BYTES = 262_144
+"""Bytes of run journal that ride in the result of a run (decision 24)."""
+
+SUMMARY_BYTES = 200
+"""UTF-8 bytes of a summary in the Temporal UI, which cuts labels at 120 characters."""
+
+ATTRIBUTE_BYTES = 1_024
+"""UTF-8 bytes of a search attribute's value: over 2,048 encoded bytes the server terminates the run."""
+
+UNREADABLE_TURNS = 3
+"""Turns in a row with calls that cannot be run before the run fails (divergence 5)."""
+
+MESSAGE_CHARACTERS = 500
+"""Characters of a free-text message that we quote from outside."""
+
+RUN_ID_BYTES = 255
+"""UTF-8 bytes of a run id: what the smallest SQL schema of a Temporal server stores."""
+
+SESSION_ID_BYTES = 247
+"""UTF-8 bytes of a session id: its workflow id carries `session/` before it."""
+
+HISTORY_LIMIT = 128
+"""Records of earlier runs a context may hold (`spec/agent-loop.md` §2)."""
+
+RESULT_BYTES = 900_000
+"""Canonical bytes of a run's result: below the 1 MB that one payload may have."""
+
+MODEL_TURN_BYTES = 400_000
+"""UTF-8 bytes of one turn of a model: its text stands twice in the result of a run."""

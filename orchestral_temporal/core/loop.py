@@ -1,0 +1,156 @@
+"""The agent loop: `advance(state, input) -> Step`, the one door through which a run changes (`spec/agent-loop.md` §5).
+
+Total by construction: every input has an answer in every phase; what comes too late, or for an attempt that is no
+longer open, changes nothing.
+"""
+
+from typing import assert_never
+
+from orchestral_temporal.core import commands, context, ending, turn
+from orchestral_temporal.core.fold import Work
+from orchestral_temporal.core.items import measure, system_item, tools_item, user_item
+from orchestral_temporal.core.reducer import begin as begin_run
+from orchestral_temporal.core.start import Start
+from orchestral_temporal.core.state import (
+    BatchAppended,
+    Bound,
+    CommandArrived,
+    Input,
+    ModelFailed,
+    ModelFinished,
+    ModelLost,
+    ModelOpen,
+    PayloadRefused,
+    Preparing,
+    RunState,
+    SessionCursor,
+    SessionReady,
+    Step,
+    ToolLost,
+    ToolObserved,
+    ToolsOpen,
+)
+from orchestral_temporal.protocol import ids
+from orchestral_temporal.protocol.activities import Binding, RunPart
+from orchestral_temporal.protocol.digest import digest
+from orchestral_temporal.protocol.events import RunAccepted, RunStarted
+from orchestral_temporal.protocol.run import AgentStartRequest
+
+
+def begin(start: Start, part: RunPart, binding: Binding) -> Step:
+    """Accept a run: `RunAccepted` is its first event.
+
+    Raises:
+        StartRefused: the agent cannot serve this spec; nothing is created.
+    """
+    request = AgentStartRequest(
+        run=start.envelope,
+        provider_binding=part.binding_ref,
+        expected_descriptor_digest=part.descriptor.descriptor_digest,
+    )
+    admission = commands.admit_start(start, part)
+    run = begin_run(request, part.descriptor, admission)
+    work = Work(RunState(start=start, run=run, run_part=part, live_text_ms=binding.timeouts.live_text_ms))
+    spec = start.envelope.spec
+    work.host(
+        ids.host_run_accepted_id(start.run_id),
+        RunAccepted(session_id=spec.session_id, spec_digest=start.envelope.spec_digest),
+    )
+    _bind(work, binding)
+    return work.step()
+
+
+def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- one case for each kind of input
+    """The answer to one input."""
+    work = Work(state)
+    match given:
+        case Bound(binding):
+            _bind(work, binding)
+        case SessionReady(opened):
+            cursor = SessionCursor(
+                first_seq=opened.last_seq + 1,
+                last_seq=opened.last_seq,
+                appended_seq=opened.last_seq,
+                head=opened.head,
+            )
+            work.set(session=cursor)
+            _start_when_ready(work)
+            ending.close_when_ended(work)
+        case CommandArrived(command):
+            work.set(received=state.received + 1)
+            commands.arrive(work, command)
+        case PayloadRefused(name, reason):
+            work.set(received=state.received + 1)
+            commands.note_refusal(work, name, reason)
+        case BatchAppended(appended):
+            ending.batch_appended(work, appended)
+        case ModelFinished() | ModelFailed() | ModelLost():
+            if isinstance(state.phase, ModelOpen):
+                _model_ended(work, state.phase, given)
+        case ToolObserved() | ToolLost():
+            if isinstance(state.phase, ToolsOpen):
+                _tool_ended(work, state.phase, given)
+        case _:
+            assert_never(given)
+    return work.step()
+
+
+def _bind(work: Work, binding: Binding) -> None:
+    if binding.model is not None:
+        work.set(model_part=binding.model)
+    if binding.tools is not None:
+        work.set(tools_part=binding.tools, workspaces=binding.workspaces)
+    _start_when_ready(work)
+
+
+def _start_when_ready(work: Work) -> None:
+    """Commit the input and open round 1 once authority and session are complete (`spec/agent-loop.md` §3)."""
+    state = work.state
+    model, tools = state.model_part, state.tools_part
+    if not isinstance(state.phase, Preparing) or model is None or tools is None or state.session is None:
+        return
+    model_digest, tools_digest = digest(model), digest(tools)
+    work.set(
+        model_digest=model_digest,
+        tools_digest=tools_digest,
+        config_digest=digest([digest(state.run_part), model_digest, tools_digest]),
+        tools=measure(tools_item(tools)),
+    )
+    system = system_item(state.run_part)
+    if system is not None:
+        context.add_item(work, system)
+    given = user_item(state.start.envelope.spec.input)
+    item = context.add_item(work, given)
+    ending.remember(
+        work,
+        event_id=ids.session_input_id(work.run_id),
+        kind="run_input_committed",
+        items=(item,),
+    )
+    turn.commit_boundary(work, 1)
+    started = ids.generic_event_id(work.run_id, "started")
+    work.provider((started, RunStarted(), None))
+    work.set(supporting=(started,))
+    turn.open_round(work)
+
+
+def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFailed | ModelLost) -> None:
+    match given:
+        case ModelFinished(result):
+            turn.observe(work, result)
+        case ModelFailed(code, error):
+            ending.fail(work, code, error.message, retryable=error.retryable, details=error.details)
+        case ModelLost(abandoned, reason):
+            turn.model_lost(work, phase.attempt, abandoned=abandoned, reason=reason)
+        case _:
+            assert_never(given)
+
+
+def _tool_ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost) -> None:
+    match given:
+        case ToolObserved(observation):
+            turn.tool_ended(work, phase, observation)
+        case ToolLost(abandoned, reason):
+            turn.tool_lost(work, phase, abandoned=abandoned, reason=reason)
+        case _:
+            assert_never(given)

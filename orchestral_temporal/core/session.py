@@ -1,0 +1,117 @@
+"""The session entity's decisions: one active run, batches in order, each once (decision 2)."""
+
+from orchestral_temporal.core.start import StartRefused, start_refused
+from orchestral_temporal.protocol.activities import SessionAppended, SessionBatch, SessionOpen, SessionOpened
+from orchestral_temporal.protocol.base import Word
+from orchestral_temporal.protocol.errors import (
+    AgentProtocolErrorCode,
+    AgentRejection,
+    AgentRejectionCode,
+    refuse,
+)
+
+
+class KnownRun(Word):
+    """A run that has opened the session: what it is, its last batch, and whether it has ended."""
+
+    spec_digest: str
+    execution: str
+    number: int = 0
+    closed: bool = False
+
+
+class SessionState(Word):
+    """What a session knows: its journal's head and batches, its runs, and which of them is active."""
+
+    session_id: str
+    active: str | None = None
+    head: str | None = None
+    last_seq: int = 0
+    batches: tuple[SessionBatch, ...] = ()
+    runs: dict[str, KnownRun] = {}  # noqa: RUF012 -- pydantic copies the default
+
+
+def admit_open(state: SessionState, wanted: SessionOpen) -> None:
+    """Whether a run may have the session; changes nothing, so it is the update's validator.
+
+    Raises:
+        StartRefused: run_id_conflict, the id is known under another spec; session_conflict, another run is active
+            (details: its id).
+    """
+    known = state.runs.get(wanted.run_id)
+    if known is not None and known.spec_digest != wanted.spec_digest:
+        raise start_refused(
+            f"The run id {wanted.run_id!r} was used for another spec; choose another id.",
+            AgentRejectionCode.RUN_ID_CONFLICT,
+        )
+    if state.active not in (None, wanted.run_id, wanted.release):
+        raise StartRefused(
+            AgentRejection(
+                code=AgentRejectionCode.SESSION_CONFLICT,
+                message=f"The session {state.session_id!r} is busy with run {state.active!r}; wait for it or use another.",
+                retryable=True,
+                details={"holder": state.active},
+            )
+        )
+
+
+def open_run(state: SessionState, wanted: SessionOpen) -> tuple[SessionState, SessionOpened]:
+    """Give the session to a run that `admit_open` has let through; asking twice changes nothing."""
+    known = state.runs.get(wanted.run_id)
+    opened = SessionOpened(head=state.head, last_seq=state.last_seq)
+    if known is not None and known.closed:
+        return state, opened.model_copy(update={"served": known.execution})
+    run = KnownRun(spec_digest=wanted.spec_digest, execution=wanted.execution, number=known.number if known else 0)
+    return state.model_copy(update={"active": wanted.run_id, "runs": {**state.runs, wanted.run_id: run}}), opened
+
+
+def admit_append(state: SessionState, batch: SessionBatch) -> None:
+    """Whether a batch follows what the session holds.
+
+    Raises:
+        ProtocolError: run_not_found, the run never opened the session; sequence_conflict, another batch came between.
+    """
+    known = state.runs.get(batch.run_id)
+    if known is None:
+        refuse(AgentProtocolErrorCode.RUN_NOT_FOUND, f"The run {batch.run_id!r} has not opened this session.")
+    if batch.number <= known.number:
+        return
+    in_order = batch.number == known.number + 1 and batch.expected_head == state.head
+    if not in_order or batch.first_seq != state.last_seq + 1 or state.active != batch.run_id:
+        refuse(
+            AgentProtocolErrorCode.SEQUENCE_CONFLICT,
+            f"Batch {batch.number} of run {batch.run_id!r} does not follow the session's head.",
+        )
+
+
+def append(state: SessionState, batch: SessionBatch) -> tuple[SessionState, SessionAppended]:
+    """Add a batch that `admit_append` has let through; a repeated one changes nothing."""
+    known = state.runs[batch.run_id]
+    if batch.number <= known.number:
+        return state, SessionAppended(head=state.head, last_seq=state.last_seq)
+    run = known.model_copy(update={"number": batch.number, "closed": batch.close})
+    empty = batch.last_seq < batch.first_seq
+    grown = state.model_copy(
+        update={
+            "active": None if batch.close else state.active,
+            "head": batch.head,
+            "last_seq": batch.last_seq,
+            "batches": state.batches if empty else (*state.batches, batch),
+            "runs": {**state.runs, batch.run_id: run},
+        }
+    )
+    return grown, SessionAppended(head=grown.head, last_seq=grown.last_seq)
+
+
+def forget(state: SessionState, run_id: str) -> SessionState:
+    """Free the session of a run whose start was refused; a run that has appended is not forgotten."""
+    known = state.runs.get(run_id)
+    if known is None or known.number or known.closed:
+        return state
+    runs = {key: run for key, run in state.runs.items() if key != run_id}
+    return state.model_copy(update={"active": None if state.active == run_id else state.active, "runs": runs})
+
+
+def read(state: SessionState, after: int, limit: int) -> list[SessionBatch]:
+    """The batches that hold the records after a sequence number, at most `limit` of them."""
+    return [each for each in state.batches if each.last_seq > after][:limit]

@@ -1,0 +1,183 @@
+"""The start argument of a run: a full wire envelope or the short form, sealed to one spec (`answers.md` 6, F133)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from orchestral_temporal.core.limits import RUN_ID_BYTES, SESSION_ID_BYTES
+from orchestral_temporal.protocol.content import Content, text_content
+from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, ProtocolError
+from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.run import (
+    AgentRunEnvelope,
+    AgentRunSpec,
+    AgentStartRequest,
+    ProtocolVersion,
+    seal,
+)
+from orchestral_temporal.protocol.words import Json, JsonObject, Word, dump, kind_of, parse_value
+
+START_EXTENSION: Final = "orchestral-temporal/start.v1"
+"""Run extension with what the wire has no field for: agent, workspaces, tenant. Part of the spec, so of its digest."""
+
+SHORT_KEYS: Final = (
+    "input",
+    "agent",
+    "session_id",
+    "limits",
+    "workspace",
+    "additional_workspaces",
+    "tenant",
+    "extensions",
+)
+
+
+class StartRefused(Exception):  # noqa: N818 -- a refusal is an answer, not an error of ours
+    """A start that creates nothing: no journal, no lock (`answers.md` 7)."""
+
+    def __init__(self, rejection: AgentRejection) -> None:
+        super().__init__(rejection.message)
+        self.rejection = rejection
+
+
+def start_refused(message: str, code: AgentRejectionCode = AgentRejectionCode.INVALID_SPEC) -> StartRefused:
+    """A refusal with a one-sentence reason."""
+    return StartRefused(AgentRejection(code=code, message=message, retryable=False))
+
+
+class StartOptions(Word):
+    """The value of the start extension."""
+
+    agent: str = "default"
+    workspace: str | None = None
+    additional_workspaces: tuple[str, ...] = ()
+    tenant: str | None = None
+
+
+class Start(Word):
+    """A sealed start: what the run is, and who shall run it where."""
+
+    envelope: AgentRunEnvelope
+    options: StartOptions
+    provider_binding: str | None = None
+    expected_descriptor_digest: str | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, which is its workflow id."""
+        return self.envelope.spec.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.envelope.spec.session_id
+
+    @property
+    def workspaces(self) -> tuple[str, ...]:
+        """The folders asked for, the primary one first; empty means the agent's own."""
+        first = (self.options.workspace,) if self.options.workspace is not None else ()
+        return (*first, *self.options.additional_workspaces)
+
+
+def read_start(value: Json, run_id: str) -> Start:
+    """Seal a start argument for the workflow `run_id`.
+
+    Raises:
+        StartRefused: the argument is none of the three forms, or one of its fields is wrong; the message names it.
+    """
+    if not isinstance(value, dict):
+        raise start_refused(f"The start argument is {kind_of(value)}; give one JSON object, such as {{'input': 'your task'}}.")
+    check_id("run id", run_id, RUN_ID_BYTES)
+    try:
+        start = _full_form(value) if "run" in value or "spec" in value else _short_form(value, run_id)
+    except ProtocolError as fault:
+        raise start_refused(fault.error.message) from fault
+    if start.run_id != run_id:
+        raise start_refused(f"spec.run_id is not the workflow id {run_id!r}; start the workflow with the id of the run.")
+    check_id("session id", start.session_id, SESSION_ID_BYTES)
+    return start
+
+
+def check_id(what: str, value: str, limit: int) -> None:
+    """An id from outside (`answers.md` 11).
+
+    Raises:
+        StartRefused: blank, too long, with control characters, or in the session's own namespace.
+    """
+    if not value.strip():
+        raise start_refused(f"The {what} is blank; give at least one visible character.")
+    if len(value.encode("utf-8", "replace")) > limit:
+        raise start_refused(f"The {what} is longer than {limit} bytes; choose a shorter one.")
+    if not value.isprintable():
+        raise start_refused(f"The {what} holds control or unprintable characters; use printable ones.")
+    if value.startswith("session/"):
+        raise start_refused(f"The {what} begins with 'session/', which names sessions; choose another.")
+
+
+def _full_form(value: JsonObject) -> Start:
+    if "run" in value:
+        request = parse_value(AgentStartRequest, value)
+        return Start(
+            envelope=request.run,
+            options=_options(request.run.spec.extensions),
+            provider_binding=request.provider_binding,
+            expected_descriptor_digest=request.expected_descriptor_digest,
+        )
+    envelope = parse_value(AgentRunEnvelope, value)
+    return Start(envelope=envelope, options=_options(envelope.spec.extensions))
+
+
+def _options(extensions: Mapping[str, Json]) -> StartOptions:
+    given = extensions.get(START_EXTENSION)
+    return StartOptions() if given is None else parse_value(StartOptions, given)
+
+
+def _short_form(value: JsonObject, run_id: str) -> Start:
+    unknown = [key for key in value if key not in SHORT_KEYS]
+    if unknown:
+        raise start_refused(f"Unknown field {unknown[0]!r}; the short form has {', '.join(SHORT_KEYS)}.")
+    given = {key: each for key, each in value.items() if each is not None}
+    if "input" not in given:
+        raise start_refused("The field 'input' is missing; give the task as text or as a list of wire contents.")
+    extensions = given.get("extensions", {})
+    if not isinstance(extensions, dict):
+        raise start_refused(f"The field 'extensions' is {kind_of(extensions)}; give an object of namespaced keys.")
+    options = parse_value(
+        StartOptions,
+        {key: given[key] for key in ("agent", "workspace", "additional_workspaces", "tenant") if key in given},
+    )
+    written = dump(options)
+    spec = AgentRunSpec(
+        protocol_version=ProtocolVersion(major=1, minor=0),
+        session_id=_text(given.get("session_id", run_id), "session_id"),
+        run_id=run_id,
+        input=_input(given["input"]),
+        limits=parse_value(RunLimits, _whole_numbers(given.get("limits", {}))),
+        extensions={**extensions, START_EXTENSION: written},
+    )
+    return Start(envelope=seal(spec), options=options)
+
+
+def _text(value: Json, name: str) -> str:
+    if not isinstance(value, str):
+        raise start_refused(f"The field {name!r} is {kind_of(value)}; give text.")
+    return value
+
+
+def _input(value: Json) -> tuple[Content, ...]:
+    if isinstance(value, str):
+        if not value:
+            raise start_refused("The field 'input' is empty; give the task as text.")
+        return (text_content(value),)
+    if isinstance(value, list) and value:
+        return tuple(parse_value(Content, each) for each in value)
+    raise start_refused(f"The field 'input' is {kind_of(value)}; give text or a non-empty list of wire contents.")
+
+
+def _whole_numbers(value: Json) -> Json:
+    """People and some JSON writers say 3.0 for 3; the short form takes it (F133)."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: int(each) if isinstance(each, float) and each.is_integer() else _whole_numbers(each)
+        for key, each in value.items()
+    }

@@ -1,0 +1,233 @@
+"""What the settings file may say, as frozen models; `loading` reads the file and names its lines."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from orchestral_temporal.hosting.values import (
+    BUILTIN_TOOLS,
+    LATER_TOOLS,
+    Address,
+    Count,
+    Database,
+    Duration,
+    DurationOrOff,
+    File,
+    Folder,
+    Name,
+    NoInputRequests,
+    NoSkills,
+    PortOrOff,
+    Scalar,
+    Secret,
+    Store,
+    Tool,
+    Url,
+    fault,
+    kind_of,
+    python_tool,
+)
+from orchestral_temporal.hosting.yaml_file import SettingsError, SettingsFile
+
+
+class Section(BaseModel):
+    """A mapping of the file: frozen, closed, and no value is bent into another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: object) -> object:
+        # pydantic would refuse them too, but does not say which keys are allowed.
+        if isinstance(data, cls):
+            return data
+        if not isinstance(data, dict):
+            raise fault(f"must be a mapping, not {kind_of(data)}")
+        unknown = [(str(key),) for key in cast("Mapping[object, object]", data) if key not in cls.model_fields]
+        if unknown:
+            raise fault(f"is no key here; allowed: {', '.join(cls.model_fields)}", *unknown)
+        return cast("object", data)
+
+
+class ServerSettings(Section):
+    """The embedded server: `db` absent keeps runs in memory, `ui_port: false` starts no UI."""
+
+    db: Database | None = None
+    retention: Duration = timedelta(hours=720)
+    ui_port: PortOrOff = 8233
+    sqlite_pragma: Mapping[Name, Scalar] = {}
+    dynamic_config: Mapping[Name, Scalar] = {}
+
+
+class TemporalSettings(Section):
+    """Which server and namespace; `TEMPORAL_*` and `temporal.toml` go before these."""
+
+    address: Address = "127.0.0.1:7233"
+    namespace: Name = "default"
+    grpc_compression: Literal["auto", "gzip", "none"] = "auto"
+    server: ServerSettings = ServerSettings()
+
+
+class QueueSettings(Section):
+    """Task queues by role."""
+
+    runs: Name = "orchestral"
+    models: Name = "orchestral"
+    tools: Name = "orchestral"
+
+
+class TimeoutSettings(Section):
+    """How soon a silent worker counts as lost (decisions 16 and 17)."""
+
+    heartbeat: Duration = timedelta(seconds=5)
+    fenced_heartbeat: Duration = timedelta(seconds=10)
+    uncertainty_grace: Duration = timedelta(seconds=30)
+    sticky: Duration = timedelta(seconds=1)
+
+
+class ApprovalSettings(Section):
+    """Approval keys by key id, and the one that this machine signs with."""
+
+    keys: Mapping[Name, Secret] = {}
+    sign_with: Name | None = None
+
+    @model_validator(mode="after")
+    def _signer_is_known(self) -> Self:
+        if self.sign_with is not None and self.sign_with not in self.keys:
+            raise fault(f"must be one of the names under keys: {', '.join(self.keys) or 'none yet'}", ("sign_with",))
+        return self
+
+
+class Window(Section):
+    """A model's window and the cap of one answer, in tokens (answer 1)."""
+
+    context_tokens: Count = 131_072
+    max_output_tokens: Count = 4_096
+
+    @model_validator(mode="after")
+    def _answer_fits(self) -> Self:
+        if self.max_output_tokens >= self.context_tokens:
+            raise fault(f"must be below context_tokens, {self.context_tokens}", ("max_output_tokens",))
+        return self
+
+
+class OfflineModelSettings(Window):
+    """The built-in model that needs no network."""
+
+    adapter: Literal["offline"] = "offline"
+
+
+class OpenAIModelSettings(Window):
+    """A model behind an OpenAI-compatible endpoint; without `api_key` the adapter finds its own."""
+
+    adapter: Literal["openai"] = "openai"
+    model: Name
+    base_url: Url | None = None
+    api_key: Secret | None = None
+
+
+class ScriptedModelSettings(Window):
+    """A model that plays rounds from a file (answer 14)."""
+
+    adapter: Literal["scripted"] = "scripted"
+    script: File | None = None
+    scenario: File | None = None
+    redispatchable: bool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.script is None) == (self.scenario is None):
+            raise fault("needs script or scenario, one of the two")
+        return self
+
+
+ModelSettings = Annotated[
+    OfflineModelSettings | OpenAIModelSettings | ScriptedModelSettings, Field(discriminator="adapter")
+]
+
+
+class PolicySettings(Section):
+    """What the host allows: folders, network, and who is asked before a tool runs."""
+
+    workspaces: tuple[Folder, ...] = ()
+    network: Literal["deny", "allow"] = "deny"
+    approval: Mapping[Name, Literal["never", "ask", "deny"]] = {}
+
+
+class LimitSettings(Section):
+    """The host's ceiling for every run."""
+
+    max_model_steps: Count | None = None
+    max_tool_calls: Count | None = None
+
+
+class RunLimitSettings(LimitSettings):
+    """What a run gets that asks for nothing."""
+
+    max_input_tokens: Count | None = None
+    max_output_tokens: Count | None = None
+
+
+class AgentSettings(Section):
+    """One agent."""
+
+    model: ModelSettings = OfflineModelSettings()
+    instructions: str | None = None
+    tools: tuple[Tool, ...] = ()
+    policy: PolicySettings = PolicySettings()
+    limits: LimitSettings = LimitSettings()
+    run_limits: RunLimitSettings = RunLimitSettings()
+    skills: NoSkills = ()
+    input_requests: NoInputRequests = False
+    strict_calls: bool = False
+
+    @property
+    def builtin_tools(self) -> tuple[str, ...]:
+        """Names that the model sees of the shipped tools, in order, each once."""
+        return tuple(dict.fromkeys(name for word in self.tools for name in BUILTIN_TOOLS.get(word, ())))
+
+    @property
+    def python_tools(self) -> tuple[tuple[str, str], ...]:
+        """Module and function of the user's own tools, in order, each once."""
+        return tuple(dict.fromkeys(found for word in self.tools if (found := python_tool(word))))
+
+    @model_validator(mode="after")
+    def _approvals_name_tools(self) -> Self:
+        # A rule for a misspelt tool would silently protect nothing.
+        own = [function for _, function in self.python_tools]
+        known = [*BUILTIN_TOOLS, *LATER_TOOLS, *own]
+        for name in self.policy.approval:
+            if name not in known:
+                raise fault(f"names no tool; allowed: {', '.join(known)}", ("policy", "approval", name))
+        return self
+
+
+class Settings(Section):
+    """The whole file."""
+
+    temporal: TemporalSettings = TemporalSettings()
+    queues: QueueSettings = QueueSettings()
+    artifacts: Annotated[Store, Field(validate_default=True)] = Path(".orchestral/artifacts")
+    approvals: ApprovalSettings = ApprovalSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    live_text: DurationOrOff = timedelta(seconds=1)
+    agents: Annotated[Mapping[Name, AgentSettings], Field(min_length=1)]
+
+    _file: SettingsFile | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: object, /) -> None:
+        """Keep the file at hand for `problem`."""
+        self._file = context if isinstance(context, SettingsFile) else None
+
+    def problem(self, at: tuple[str | int, ...], message: str) -> SettingsError:
+        """A fault found after loading, such as a tool that cannot be imported, with its file and line.
+
+        Args:
+            at: The path to the value, such as `("agents", "default", "tools", 0)`.
+            message: The rest of the sentence, such as `names no function`.
+        """
+        file = self._file or SettingsFile(Path("settings"), Path(), None, {})
+        return SettingsError([file.sentence(at, message)])

@@ -1,0 +1,284 @@
+"""What crosses between a run and its activities: small words, texts only once (decisions 6–8, 22)."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.model import (
+    ModelDescriptor,
+    ModelMessage,
+    ModelObservation,
+    ModelTokenMeterDescriptor,
+    ModelToolDefinition,
+    ModelUsage,
+    ToolResultPart,
+)
+from orchestral_temporal.protocol.run import AgentDescriptorEnvelope
+from orchestral_temporal.protocol.session import AgentSessionRecord, EffectUncertaintyCommitted
+from orchestral_temporal.protocol.tools import ToolDescriptor, ToolOutcome, ToolPolicyBounds
+from orchestral_temporal.protocol.wal import GenericModelContextTrace
+from orchestral_temporal.protocol.base import JsonObject, Word
+
+
+class Role(StrEnum):
+    """The three kinds of worker; each holds its own part of a run's authority."""
+
+    RUN = "run"
+    MODEL = "model"
+    TOOLS = "tools"
+
+
+class Queues(Word):
+    """Task queues by role."""
+
+    runs: str
+    models: str
+    tools: str
+
+
+class Timeouts(Word):
+    """How long silence may last before a call counts as lost, in milliseconds (decision 17)."""
+
+    heartbeat_ms: int = 5_000
+    fenced_heartbeat_ms: int = 10_000
+    uncertainty_grace_ms: int = 30_000
+    live_text_ms: int | None = 1_000
+
+
+class RunPart(Word):
+    """What the run worker binds: identity, instructions and ceilings."""
+
+    binding_ref: str
+    descriptor: AgentDescriptorEnvelope
+    instructions: str
+    max_model_steps: int | None = None
+    max_tool_calls: int | None = None
+    run_limits: RunLimits = RunLimits()
+    strict_calls: bool = False
+
+
+class ModelPart(Word):
+    """What the model worker binds; window and output cap in tokens."""
+
+    descriptor: ModelDescriptor
+    meter: ModelTokenMeterDescriptor
+    redispatchable: bool
+    max_context_tokens: int
+    reserved_output_tokens: int
+
+
+class BoundTool(Word):
+    """A tool and the version of what the model sees of its output."""
+
+    descriptor: ToolDescriptor
+    view_contract: str
+
+
+class ToolsPart(Word):
+    """What the tool worker binds, tools ordered by id."""
+
+    tools: tuple[BoundTool, ...] = ()
+    grant: ToolPolicyBounds = ToolPolicyBounds()
+
+
+class BindRequest(Word):
+    """Asks a worker for the parts of the roles it serves; workspaces are absolute or relative to the policy's first."""
+
+    agent: str
+    roles: tuple[Role, ...]
+    workspaces: tuple[str, ...] = ()
+
+
+class Binding(Word):
+    """The answer: only the parts asked for are set. `workspaces` are absolute and allowed."""
+
+    queues: Queues
+    timeouts: Timeouts
+    attributes: bool
+    run: RunPart | None = None
+    model: ModelPart | None = None
+    tools: ToolsPart | None = None
+    workspaces: tuple[str, ...] = ()
+
+
+class Measure(Word):
+    """What is known of a context item without its text: digest, canonical bytes, tokens (bound and estimate)."""
+
+    digest: str
+    size: int
+    bound: int
+    estimate: int
+
+
+class MessageItem(Word):
+    """A system, user or assistant message of the context."""
+
+    kind: Literal["message"] = "message"
+    message: ModelMessage
+
+
+class ResultItem(Word):
+    """One tool result of the context; neighbours share one tool message."""
+
+    kind: Literal["result"] = "result"
+    part: ToolResultPart
+
+
+class ToolsItem(Word):
+    """The tools a run offers, constant for the run."""
+
+    kind: Literal["tools"] = "tools"
+    tools: tuple[ModelToolDefinition, ...]
+
+
+Item = Annotated[MessageItem | ResultItem | ToolsItem, Field(discriminator="kind")]
+
+
+class ModelAttempt(Word):
+    """One attempt of one round.
+
+    The context is named, not sent: `context` is the digest of the whole, `base` of the context it extends (null: `add`
+    is the full list, system message first), `add` the digests of the items appended, `tail` their texts when short.
+    """
+
+    run_id: str
+    agent: str
+    round: int
+    attempt: int
+    request_id: str
+    config_digest: str
+    part_digest: str
+    context: str
+    base: str | None = None
+    add: tuple[str, ...]
+    tail: tuple[Item, ...] = ()
+    tools: str
+    max_output_tokens: int
+    trace: GenericModelContextTrace
+    live_text_ms: int | None = None
+
+
+class ModelResult(Word):
+    """A finished turn: the observation once, and the measure of the assistant item made of it."""
+
+    observation: ModelObservation
+    item: Measure | None
+    request_digest: str
+    input_bound: int
+
+
+class ToolRequest(Word):
+    """One call; `invocation_id` is the idempotency key of every attempt of it."""
+
+    run_id: str
+    session_id: str
+    agent: str
+    invocation_id: str
+    attempt: int
+    call_id: str
+    tool_id: str
+    arguments: JsonObject
+    part_digest: str
+    workspaces: tuple[str, ...] = ()
+
+
+class ToolObservation(Word):
+    """How a call ended: the outcome with what the model sees of it, the digest of the canonical output, the item's measure."""
+
+    outcome: ToolOutcome
+    output_digest: str | None = None
+    item: Measure | None = None
+
+
+class Heartbeat(Word):
+    """The details of every beat of an attempt (decision 27); `offset` counts characters before `text`."""
+
+    v: Literal[1] = 1
+    fence: JsonObject | None = None
+    request_digest: str | None = None
+    offset: int = 0
+    text: str = ""
+
+
+class PendingRecord(Word):
+    """A session record without its texts: `items` are the digests of its messages, in order.
+
+    `type` is the wire's payload type; an effect uncertainty has no item and carries its payload whole.
+    """
+
+    event_id: str
+    type: Literal["run_input_committed", "tool_exchange_committed", "run_output_committed", "effect_uncertainty_committed"]
+    items: tuple[str, ...] = ()
+    request_id: str | None = None
+    usage: ModelUsage | None = None
+    uncertainty: EffectUncertaintyCommitted | None = None
+    size: int = 0
+
+
+class SessionOpen(Word):
+    """A run asks for its session: the entity's lock and where its journal stands.
+
+    `execution` is the Temporal run id; `release` names a holder that is known to be gone.
+    """
+
+    session_id: str
+    run_id: str
+    spec_digest: str
+    execution: str
+    release: str | None = None
+
+
+class SessionOpened(Word):
+    """The session is this run's; `head` is null while it is empty.
+
+    `served` is set when the run had ended before: the execution that holds its result, and then `result` itself.
+    """
+
+    head: str | None = None
+    last_seq: int = 0
+    served: str | None = None
+    result: JsonObject | None = None
+
+
+class SessionAppend(Word):
+    """A batch of one run; idempotent by run and `number`, refused unless `expected_head` is the head. `close` unlocks.
+
+    Number 0 is no batch: the start was refused, and the session forgets the run.
+    """
+
+    session_id: str
+    run_id: str
+    number: int
+    expected_head: str | None
+    first_seq: int
+    records: tuple[PendingRecord, ...]
+    close: bool
+
+
+class SessionForget(Word):
+    """A run that was never accepted gives the session back."""
+
+    run_id: str
+
+
+class SessionAppended(Word):
+    """Where the session's journal stands after a batch."""
+
+    head: str | None
+    last_seq: int
+
+
+class SessionBatch(Word):
+    """A sealed batch as the entity keeps it: short ones inline, longer ones as a segment in the artifact store."""
+
+    run_id: str
+    number: int
+    expected_head: str | None
+    head: str | None
+    first_seq: int
+    last_seq: int
+    records: tuple[AgentSessionRecord, ...] = ()
+    segment: str | None = None
+    close: bool = False

@@ -1,0 +1,91 @@
+"""Digests: SHA-256 over the canonical form of RFC 8785 (`spec/wire.md` §3)."""
+
+import hashlib
+import json
+import re
+from typing import Final
+
+import rfc8785
+
+from orchestral_temporal.protocol.base import Json, Word
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
+from orchestral_temporal.protocol.words import dump
+
+MAX_CANONICAL_DEPTH: Final = 200
+"""Containers inside one another: above what the door lets in, with room to wrap it; below what pydantic can write."""
+
+_EXACT: Final = 2**53 - 1
+"""The largest integer of which a double is sure; beyond it a number is written as its nearest double."""
+
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+
+_quick = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def sha256(data: bytes) -> str:
+    """The lower-case hex SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest(value: Json | Word) -> str:
+    """The lower-case hex SHA-256 of the canonical form.
+
+    Raises:
+        ProtocolError: serialization, as `canonical`.
+    """
+    return sha256(canonical(value))
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text has the form of a digest: 64 hex digits of either case (`spec/wire.md` §2.2)."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def canonical(value: Json | Word) -> bytes:
+    """The RFC 8785 bytes of a value; every number goes through a double.
+
+    Raises:
+        ProtocolError: serialization; the value is not JSON, not finite, not Unicode, or nests too deep.
+    """
+    plain = dump(value) if isinstance(value, Word) else value
+    try:
+        if _is_quick(plain):
+            return _quick.encode(plain).encode()
+        return rfc8785.dumps(_through_double(plain))
+    except (ValueError, TypeError, OverflowError) as fault:
+        refuse(AgentProtocolErrorCode.SERIALIZATION, f"The value has no canonical form: {fault}.")
+
+
+def _is_quick(value: Json) -> bool:
+    """Whether the standard writer, 45 times as fast, gives the same bytes: no float, no large integer, plain keys.
+
+    ASCII keys sort alike by code point and by UTF-16 unit; strings are escaped alike by both writers.
+    """
+    level: list[Json] = [value]
+    quick = True
+    for _ in range(MAX_CANONICAL_DEPTH + 1):
+        inner: list[Json] = []
+        for item in level:
+            if isinstance(item, dict):
+                quick = quick and "".join(item).isascii()
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+            elif isinstance(item, float):
+                quick = False
+            elif isinstance(item, int):
+                quick = quick and -_EXACT <= item <= _EXACT
+        level = inner
+    if level:
+        raise ValueError(f"it nests deeper than {MAX_CANONICAL_DEPTH} containers")
+    return quick
+
+
+def _through_double(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _through_double(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_through_double(item) for item in value]
+    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
+        return float(value)
+    return value

@@ -1,0 +1,1 @@
+"""Hands: async drivers that join decisions to ports; nothing here knows Temporal."""

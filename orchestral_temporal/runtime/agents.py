@@ -1,0 +1,186 @@
+"""What a worker knows of an agent: the parts of its authority and the ports behind them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from orchestral_temporal.core.start import start_refused
+from orchestral_temporal.ports import ModelBackend, TokenMeter, Tool
+from orchestral_temporal.protocol.activities import BoundTool, ModelPart, RunPart, ToolsPart
+from orchestral_temporal.protocol.digest import digest
+from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
+from orchestral_temporal.protocol.run import (
+    AgentCapabilities,
+    AgentDescriptor,
+    CancelSupport,
+    ControlCapabilities,
+    EffectMediation,
+    ProtocolVersion,
+    seal_descriptor,
+)
+from orchestral_temporal.protocol.tools import ApprovalPolicy, FilesystemPolicy, ToolPolicyBounds
+from orchestral_temporal.runtime.meter import DESCRIPTOR as METER
+from orchestral_temporal.runtime.meter import ByteMeter
+from orchestral_temporal.runtime.tool_call import ToolGuard
+
+PROVIDER_ID: Final = "orchestral-temporal"
+
+CONTEXT_TOKENS: Final = 131_072
+"""The window assumed where the model's configuration names none (`spec/agent-loop.md` §2)."""
+
+OUTPUT_TOKENS: Final = 4_096
+"""Output tokens reserved for one turn where the configuration names none."""
+
+DEFAULT_INSTRUCTIONS: Final = """\
+You carry out the task you are given and report what you found.
+Look before you claim: use the tools to read what you speak about, and name the file and line that support a statement.
+Ask for several independent observations at once; when one result decides the next step, take that step first.
+Prefer the tool made for a purpose over a general one. The host decides what you may touch: when it refuses something,
+say so and go on with what is left. End with a short report: the answer first, then what it rests on, then what is open.
+"""
+
+
+@dataclass(frozen=True)
+class HostedModel:
+    """A model part and the backend that serves it."""
+
+    part: ModelPart
+    backend: ModelBackend
+    meter: TokenMeter
+
+    @cached_property
+    def digest(self) -> str:
+        """The part's digest, which a run's calls carry."""
+        return digest(self.part)
+
+
+@dataclass(frozen=True)
+class HostedTools:
+    """A tools part, the guard before the tools, and the folders that runs may work in, the default one first."""
+
+    part: ToolsPart
+    guard: ToolGuard
+    roots: tuple[Path, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """The part's digest, which a run's calls carry."""
+        return digest(self.part)
+
+    def workspaces(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """The absolute folders of a run: what it asks for, or the policy's own.
+
+        Raises:
+            StartRefused: a folder does not exist, or lies outside the policy's workspaces.
+        """
+        if not asked:
+            return tuple(str(root) for root in self.roots)
+        return tuple(self._allowed(each) for each in asked)
+
+    def _allowed(self, asked: str) -> str:
+        base = self.roots[0] if self.roots else Path.cwd()
+        try:
+            folder = (base / asked).expanduser().resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            raise start_refused(f"The workspace {asked!r} does not exist; give a folder that does.") from None
+        if not folder.is_dir():
+            raise start_refused(f"The workspace {asked!r} is not a folder; give one.")
+        if not any(folder.is_relative_to(root) for root in self.roots):
+            allowed = ", ".join(repr(str(root)) for root in self.roots) or "none"
+            raise start_refused(f"The workspace {asked!r} lies outside the worker's policy; allowed is: {allowed}.")
+        return str(folder)
+
+
+@dataclass(frozen=True)
+class HostedAgent:
+    """One agent as far as this worker serves it."""
+
+    name: str
+    run: RunPart | None = None
+    model: HostedModel | None = None
+    tools: HostedTools | None = None
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """What an agent is made of before it is bound; ceilings and defaults as `design/answers.md` 12 names them."""
+
+    name: str
+    backend: ModelBackend
+    tools: Sequence[Tool] = ()
+    instructions: str = DEFAULT_INSTRUCTIONS
+    roots: tuple[Path, ...] = ()
+    ceilings: RunLimits = RunLimits()
+    run_limits: RunLimits = RunLimits()
+    strict_calls: bool = False
+    context_tokens: int = CONTEXT_TOKENS
+    max_output_tokens: int = OUTPUT_TOKENS
+
+
+def host(plan: AgentPlan, namespace: str) -> HostedAgent:
+    """An agent ready to be served: its parts sealed, its tools behind the guard.
+
+    Raises:
+        WordError: a tool's descriptor is invalid, or two tools share a name.
+    """
+    guard = ToolGuard(plan.tools)
+    bound = tuple(BoundTool(descriptor=each.descriptor, view_contract=each.view_contract) for each in guard.tools)
+    return HostedAgent(
+        name=plan.name,
+        run=RunPart(
+            binding_ref=f"temporal:{namespace}/{plan.name}",
+            descriptor=seal_descriptor(_descriptor(plan)),
+            instructions=plan.instructions,
+            max_model_steps=plan.ceilings.max_model_steps,
+            max_tool_calls=plan.ceilings.max_tool_calls,
+            run_limits=plan.run_limits,
+            strict_calls=plan.strict_calls,
+        ),
+        model=HostedModel(
+            part=ModelPart(
+                descriptor=plan.backend.descriptor,
+                meter=METER,
+                redispatchable=plan.backend.redispatchable,
+                max_context_tokens=plan.context_tokens,
+                reserved_output_tokens=plan.max_output_tokens,
+            ),
+            backend=plan.backend,
+            meter=ByteMeter(),
+        ),
+        tools=HostedTools(
+            part=ToolsPart(tools=bound, grant=_grant(plan)),
+            guard=guard,
+            roots=plan.roots,
+        ),
+    )
+
+
+def _descriptor(plan: AgentPlan) -> AgentDescriptor:
+    """What the agent declares: only what this version carries out."""
+    limits = (RunLimitKind.MODEL_STEPS, *((RunLimitKind.TOOL_CALLS,) if plan.tools else ()))
+    return AgentDescriptor(
+        provider_id=PROVIDER_ID,
+        agent_id=plan.name,
+        supported_protocol_versions=(ProtocolVersion(major=1, minor=0),),
+        accepted_content_types=("text/plain",),
+        capabilities=AgentCapabilities(
+            session_reuse=True,
+            structured_output=False,
+            controls=ControlCapabilities(steer=False, cancel=CancelSupport.CONFIRMED, recover=True),
+            supported_limits=limits,
+            effect_mediation=EffectMediation.HOST_MEDIATED if plan.tools else EffectMediation.NONE,
+        ),
+    )
+
+
+def _grant(plan: AgentPlan) -> ToolPolicyBounds:
+    """What the policy grants a run: the effects of its tools, reading below its workspaces."""
+    effects = tuple(scope for tool in plan.tools for scope in tool.descriptor.effect_scopes)
+    roots = tuple(sorted(str(root) for root in plan.roots))
+    return ToolPolicyBounds(
+        allowed_effects=effects,
+        approval=ApprovalPolicy.NOT_REQUIRED,
+        filesystem=FilesystemPolicy(readable_roots=roots),
+    )

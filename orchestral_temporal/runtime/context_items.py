@@ -1,0 +1,163 @@
+"""The worker's memory of context items: by digest, bounded in bytes, filled from the run's own history (decision 7)."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestral_temporal.core.calls import read_arguments
+from orchestral_temporal.core.items import assistant_item, measure
+from orchestral_temporal.protocol.activities import Item, Measure, ModelAttempt
+from orchestral_temporal.protocol.model import ModelObservation
+
+CACHE_BYTES = 128 * 1024 * 1024
+"""Canonical bytes of items a worker keeps: the contexts of some hundred runs."""
+
+CONTEXTS_KEPT = 4_096
+"""Item lists a worker keeps: one for each run that is active here."""
+
+PULLS_AT_ONCE = 4
+"""Histories read at the same time: more make each other late (`temporal/shape-experiments.md` A)."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What one attempt in a history says of its context: the list it extends and what it adds."""
+
+    context: str
+    base: str | None
+    add: tuple[str, ...]
+
+
+class HistorySource(Protocol):
+    """Reads a run's history backwards and yields the items and manifests in it, newest first."""
+
+    def read(self) -> AsyncIterator[Sequence[Item | Manifest]]:
+        """Yield what each page holds."""
+        ...
+
+
+class ContextMissing(Exception):  # noqa: N818 -- a fact about a history
+    """The history does not hold what the attempt names: another worker's clock, a stripped history, or a bug."""
+
+
+class ContextItems:
+    """Items by digest and item lists by context digest. Wrong or stale content cannot pass: both are checked."""
+
+    def __init__(self, capacity: int = CACHE_BYTES) -> None:
+        self._capacity = capacity
+        self._used = 0
+        self._items: OrderedDict[str, tuple[Item, int]] = OrderedDict()
+        self._contexts: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._pulls = asyncio.Semaphore(PULLS_AT_ONCE)
+
+    def put(self, item: Item) -> Measure:
+        """Keep an item and return its measure; the oldest ones leave when the capacity is used up."""
+        header = measure(item)
+        if header.digest not in self._items:
+            self._items[header.digest] = (item, header.size)
+            self._used += header.size
+            while self._used > self._capacity and len(self._items) > 1:
+                _, (_, size) = self._items.popitem(last=False)
+                self._used -= size
+        return header
+
+    def put_turn(self, observation: ModelObservation) -> None:
+        """Keep the assistant item of a turn, made as the run makes it."""
+        item = assistant_item(observation, [read_arguments(each.arguments)[0] for each in observation.tool_calls])
+        if item is not None:
+            self.put(item)
+
+    async def find(self, digests: Sequence[str], source: Callable[[], HistorySource]) -> dict[str, Item]:
+        """Items by digest, from memory or from the run's history.
+
+        Raises:
+            ContextMissing: the history does not hold one of them.
+        """
+        found = {each: item for each in digests if (item := self.get(each)) is not None}
+        if len(found) == len(digests):
+            return found
+        async with self._pulls:
+            async for page in source().read():
+                for each in page:
+                    if not isinstance(each, Manifest):
+                        found[self.put(each).digest] = each
+                if all(each in found for each in digests):
+                    return found
+        raise ContextMissing("The history of the run does not hold what its session record names.")
+
+    def get(self, digest: str) -> Item | None:
+        """An item that is kept."""
+        found = self._items.get(digest)
+        if found is None:
+            return None
+        self._items.move_to_end(digest)
+        return found[0]
+
+    async def resolve(self, attempt: ModelAttempt, source: Callable[[], HistorySource]) -> list[Item]:
+        """The items of an attempt's context in order, then its tools; reads the history for what is missing.
+
+        Raises:
+            ContextMissing: the history ended and something is still unknown.
+        """
+        tail = {self.put(item).digest: item for item in attempt.tail}
+        listed = self._listed(attempt)
+        if listed is not None:
+            found = self._all(listed, attempt.tools, tail)
+            if found is not None:
+                self._keep(attempt, listed)
+                return found
+        async with self._pulls:
+            return await self._pull(attempt, tail, source())
+
+    def _listed(self, attempt: ModelAttempt) -> tuple[str, ...] | None:
+        if attempt.base is None:
+            return attempt.add
+        base = self._contexts.get(attempt.base)
+        return None if base is None else (*base, *attempt.add)
+
+    def _keep(self, attempt: ModelAttempt, listed: tuple[str, ...]) -> None:
+        self._contexts[attempt.context] = listed
+        self._contexts.move_to_end(attempt.context)
+        while len(self._contexts) > CONTEXTS_KEPT:
+            self._contexts.popitem(last=False)
+
+    def _all(self, listed: Sequence[str], tools: str, extra: dict[str, Item]) -> list[Item] | None:
+        found = [extra.get(each) or self.get(each) for each in (*listed, tools)]
+        whole = [each for each in found if each is not None]
+        return whole if len(whole) == len(found) else None
+
+    async def _pull(self, attempt: ModelAttempt, found: dict[str, Item], source: HistorySource) -> list[Item]:
+        manifests: dict[str, Manifest] = {}
+        async for page in source.read():
+            for each in page:
+                if isinstance(each, Manifest):
+                    # A second attempt of a round extends its own context by nothing; the first one says what of.
+                    if each.base != each.context:
+                        manifests[each.context] = each
+                else:
+                    found[self.put(each).digest] = each
+            listed = self._folded(attempt, manifests)
+            if listed is not None:
+                whole = self._all(listed, attempt.tools, found)
+                if whole is not None:
+                    self._keep(attempt, listed)
+                    return whole
+        raise ContextMissing(f"The history of run {attempt.run_id!r} does not hold the context of round {attempt.round}.")
+
+    def _folded(self, attempt: ModelAttempt, manifests: dict[str, Manifest]) -> tuple[str, ...] | None:
+        """The item list by way of the manifests: back to a known list or to one that extends nothing."""
+        parts: list[tuple[str, ...]] = [attempt.add]
+        base = attempt.base
+        while base is not None:
+            known = self._contexts.get(base)
+            if known is not None:
+                parts.append(known)
+                break
+            manifest = manifests.get(base)
+            if manifest is None:
+                return None
+            parts.append(manifest.add)
+            base = manifest.base
+        return tuple(each for part in reversed(parts) for each in part)

@@ -1,0 +1,144 @@
+"""One model attempt: build the request, meter it, stream it, assemble the turn (decisions 6–8, 27)."""
+
+from collections.abc import Callable, Sequence
+
+from orchestral_temporal.core.assembly import Assembly, Breach, failure_code, step, unfinished
+from orchestral_temporal.core.calls import read_arguments
+from orchestral_temporal.core.items import assistant_item, context_digest, messages
+from orchestral_temporal.ports import ModelBackend, ModelFault, TokenMeter
+from orchestral_temporal.protocol.activities import Heartbeat, Item, Measure, ModelAttempt, ModelResult, ToolsItem
+from orchestral_temporal.protocol.digest import canonical, sha256
+from orchestral_temporal.protocol.model import (
+    ModelError,
+    ModelErrorCode,
+    ModelObservation,
+    ModelRequest,
+    TextDelta,
+)
+from orchestral_temporal.runtime.context_items import ContextItems
+
+LIVE_TAIL_CHARACTERS = 4_096
+"""Characters of live text in a heartbeat: at four bytes each the 16 KB of decision 27."""
+
+
+class ModelCallFailed(Exception):  # noqa: N818 -- the run's failure, not an error of ours
+    """The attempt ended without a turn; `code` is the run's failure code, `error` the wire's value."""
+
+    def __init__(self, code: str, error: ModelError) -> None:
+        super().__init__(error.message)
+        self.code, self.error = code, error
+
+
+class LiveText:
+    """The newest text of an attempt as its heartbeat shows it: a window with its offset, so that nobody misses a part."""
+
+    def __init__(self) -> None:
+        self.request_digest: str | None = None
+        self._text = ""
+        self._offset = 0
+
+    def add(self, delta: str) -> None:
+        """Append text; what leaves the window moves the offset."""
+        self._text += delta
+        if len(self._text) > 2 * LIVE_TAIL_CHARACTERS:
+            cut = len(self._text) - LIVE_TAIL_CHARACTERS
+            self._text, self._offset = self._text[cut:], self._offset + cut
+
+    def beat(self) -> Heartbeat:
+        """The details of the next heartbeat."""
+        cut = max(0, len(self._text) - LIVE_TAIL_CHARACTERS)
+        return Heartbeat(
+            request_digest=self.request_digest,
+            offset=self._offset + cut,
+            text=self._text[cut:].encode("utf-8", "replace").decode("utf-8"),
+        )
+
+
+def build_request(attempt: ModelAttempt, items: Sequence[Item]) -> ModelRequest:
+    """The request of an attempt from its items, the tools last.
+
+    Raises:
+        ModelCallFailed: `context_mismatch`; the items are not the context that the run asked for.
+    """
+    *context, tools = items
+    digests = [_digest(item) for item in context]
+    named = context_digest(attempt.config_digest, digests, attempt.tools, attempt.max_output_tokens)
+    if named != attempt.context or not isinstance(tools, ToolsItem):
+        error = ModelError(code=ModelErrorCode.INTERNAL, message="The context found is not the one the run named.")
+        raise ModelCallFailed("context_mismatch", error)
+    return ModelRequest(
+        request_id=attempt.request_id,
+        messages=messages(context),
+        tools=tools.tools,
+        output_schema=None,
+        max_output_tokens=attempt.max_output_tokens,
+        extensions={},
+    )
+
+
+
+
+def _digest(item: Item) -> str:
+    return sha256(canonical(item))
+
+
+async def call_model(
+    attempt: ModelAttempt,
+    items: Sequence[Item],
+    backend: ModelBackend,
+    meter: TokenMeter,
+    live: LiveText,
+) -> ModelResult:
+    """Run one attempt to its end.
+
+    Raises:
+        ModelCallFailed: the request is over budget, the backend failed, or its stream broke a rule.
+    """
+    request = build_request(attempt, items)
+    body = canonical(request)
+    count = meter.count(body)
+    if count.estimate > attempt.trace.input_budget_tokens:
+        message = f"The request needs about {count.estimate} tokens; {attempt.trace.input_budget_tokens} are free."
+        error = ModelError(
+            code=ModelErrorCode.CONTEXT_LENGTH_EXCEEDED,
+            message=message,
+            details={"used": count.estimate, "budget": attempt.trace.input_budget_tokens},
+        )
+        raise ModelCallFailed("context_overflow", error)
+    live.request_digest = sha256(body)
+    try:
+        observation = await _observe(request, backend, live.add)
+    except ModelFault as fault:
+        raise ModelCallFailed(failure_code(fault.error.code), fault.error) from fault
+    return ModelResult(
+        observation=observation,
+        item=_measure(observation, meter),
+        request_digest=live.request_digest,
+        input_bound=count.bound,
+    )
+
+
+async def _observe(request: ModelRequest, backend: ModelBackend, said: Callable[[str], None]) -> ModelObservation:
+    state = Assembly(request.request_id)
+    stream = backend.stream(request)
+    async for event in stream:
+        if isinstance(event.payload, TextDelta):
+            said(event.payload.delta)
+        match step(state, event):
+            case Assembly() as following:
+                state = following
+            case ModelObservation() as turn:
+                return turn
+            case Breach(code, error):
+                raise ModelCallFailed(code, error)
+    breach = unfinished(state)
+    raise ModelCallFailed(breach.code, breach.error)
+
+
+def _measure(observation: ModelObservation, meter: TokenMeter) -> Measure | None:
+    item = assistant_item(observation, [read_arguments(each.arguments)[0] for each in observation.tool_calls])
+    if item is None:
+        return None
+    body = canonical(item)
+    count = meter.count(body)
+    return Measure(digest=sha256(body), size=len(body), bound=count.bound, estimate=count.estimate)

@@ -1,0 +1,1 @@
+"""Shell: the only room that knows Temporal."""

@@ -1,0 +1,199 @@
+"""The activities of a call: decode, call the runtime, map errors (decisions 3, 17, 21, 22)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Final, TypeVar
+
+import structlog
+from temporalio import activity
+from temporalio.client import Client
+
+from orchestral_temporal.core.items import system_item, tools_item
+from orchestral_temporal.core.start import StartRefused, start_refused
+from orchestral_temporal.core.tool_result import tool_result
+from orchestral_temporal.protocol.activities import (
+    Binding,
+    BindRequest,
+    Heartbeat,
+    ModelAttempt,
+    ModelResult,
+    Queues,
+    ResultItem,
+    Role,
+    Timeouts,
+    ToolObservation,
+    ToolRequest,
+)
+from orchestral_temporal.protocol.digest import digest
+from orchestral_temporal.protocol.tools import Completed, InlineOutput, ToolInvocation, ToolOutcome, UnknownEffect
+from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.runtime.agents import HostedAgent, HostedModel, HostedTools
+from orchestral_temporal.runtime.context_items import ContextItems, ContextMissing
+from orchestral_temporal.runtime.model_call import LiveText, ModelCallFailed, call_model
+from orchestral_temporal.runtime.tool_call import CallContext, interrupted
+from orchestral_temporal.temporal import failures, names
+from orchestral_temporal.temporal.history import RunHistorySource
+
+BEATS: Final = 4
+"""Heartbeats in one heartbeat time-out: three may be late or lost (decision 15)."""
+
+STOP_SECONDS: Final = 1.0
+"""How long a call that was told to stop is waited for, so that its connections are closed in order."""
+
+Result = TypeVar("Result")
+_log = structlog.get_logger(__name__)
+
+
+class CallActivities:
+    """Bind, model and tool calls of one worker process, and what they share."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, HostedAgent],
+        *,
+        queues: Queues,
+        timeouts: Timeouts,
+        items: ContextItems,
+        attributes: Callable[[Client], Awaitable[bool]],
+    ) -> None:
+        self._agents = agents
+        self._queues = queues
+        self._timeouts = timeouts
+        self._items = items
+        self._attributes = attributes
+
+    @activity.defn(name=names.BIND)
+    async def bind(self, request: BindRequest) -> Binding:
+        """The parts of an agent's authority that this worker serves; its system message and tools are remembered."""
+        try:
+            agent = self._agent(request.agent)
+            tools = agent.tools if Role.TOOLS in request.roles else None
+            workspaces = tools.workspaces(request.workspaces) if tools is not None else ()
+        except StartRefused as refused:
+            raise failures.refused_start(refused.rejection) from None
+        run = agent.run if Role.RUN in request.roles else None
+        model = agent.model if Role.MODEL in request.roles else None
+        system = system_item(run) if run is not None else None
+        if system is not None:
+            self._items.put(system)
+        if tools is not None:
+            self._items.put(tools_item(tools.part))
+        return Binding(
+            queues=self._queues,
+            timeouts=self._timeouts,
+            attributes=await self._attributes(activity.client()),
+            run=run,
+            model=model.part if model is not None else None,
+            tools=tools.part if tools is not None else None,
+            workspaces=workspaces,
+        )
+
+    def _agent(self, name: str) -> HostedAgent:
+        agent = self._agents.get(name)
+        if agent is None:
+            known = ", ".join(sorted(self._agents)) or "none"
+            raise start_refused(f"There is no agent named {name[:80]!r}; this deployment has: {known}.")
+        return agent
+
+    @activity.defn(name=names.CALL_MODEL)
+    async def call_model(self, attempt: ModelAttempt) -> ModelResult:
+        """One attempt of one round: the context by digest, the backend, the assembled turn."""
+        model = self._model(attempt)
+        live = LiveText()
+
+        async def work() -> ModelResult:
+            items = await self._items.resolve(attempt, _history)
+            result = await call_model(attempt, items, model.backend, model.meter, live)
+            self._items.put_turn(result.observation)
+            return result
+
+        try:
+            return await _beating(work(), live.beat, attempt.live_text_ms)
+        except ModelCallFailed as failed:
+            raise failures.model_failed(failed.code, failed.error) from None
+        except ContextMissing as missing:
+            raise failures.another_authority(str(missing)) from None
+        except asyncio.CancelledError:
+            _give_back_if_stopping(attempt.request_id, live.beat())
+            raise
+
+    def _model(self, attempt: ModelAttempt) -> HostedModel:
+        agent = self._agents.get(attempt.agent)
+        model = agent.model if agent is not None else None
+        if model is None or model.digest != attempt.part_digest:
+            raise failures.another_authority(f"This worker's model part of {attempt.agent!r} is not the run's.")
+        return model
+
+    @activity.defn(name=names.INVOKE_TOOL)
+    async def invoke_tool(self, request: ToolRequest) -> ToolObservation:
+        """One call through the guard."""
+        tools = self._tools(request)
+        invocation = ToolInvocation(
+            run_id=request.run_id,
+            call_id=request.invocation_id,
+            tool_id=request.tool_id,
+            arguments=request.arguments,
+        )
+        roots = tuple(str(root) for root in tools.roots)
+        context = CallContext(workspaces=request.workspaces, readable_roots=roots)
+        beat = Heartbeat()
+        try:
+            report = await _beating(tools.guard.invoke(invocation, context), lambda: beat, None)
+        except asyncio.CancelledError:
+            _give_back_if_stopping(request.invocation_id, beat)
+            details = activity.cancellation_details()
+            if details is None or not details.cancel_requested:
+                raise
+            return self._observed(request, interrupted(tools.guard, invocation), None)
+        for note in report.notes:
+            _log.info("tool result changed", invocation=request.invocation_id, note=note)
+        outcome = report.outcome
+        inline = outcome.output if isinstance(outcome, Completed) else None
+        output = digest(inline.value) if isinstance(inline, InlineOutput) else None
+        return self._observed(request, report.shown, output)
+
+    def _tools(self, request: ToolRequest) -> HostedTools:
+        agent = self._agents.get(request.agent)
+        tools = agent.tools if agent is not None else None
+        if tools is None or tools.digest != request.part_digest:
+            raise failures.another_authority(f"This worker's tools part of {request.agent!r} is not the run's.")
+        return tools
+
+    def _observed(self, request: ToolRequest, shown: ToolOutcome, output: str | None) -> ToolObservation:
+        """The observation of a call; its item goes into the memory, so that the next attempt finds it here."""
+        if isinstance(shown, UnknownEffect):
+            return ToolObservation(outcome=shown)
+        item = self._items.put(ResultItem(part=tool_result(request.call_id, shown)))
+        return ToolObservation(outcome=shown, output_digest=output, item=item)
+
+
+def _history() -> RunHistorySource:
+    info = activity.info()
+    return RunHistorySource(activity.client(), info.workflow_id or "", info.workflow_run_id or "")
+
+
+def _give_back_if_stopping(call: str, beat: Heartbeat) -> None:
+    """A stopping worker says so itself; a cancel that was asked for wins (`temporal/shape-experiments.md` D)."""
+    details = activity.cancellation_details()
+    if details is not None and details.worker_shutdown and not details.cancel_requested:
+        raise failures.abandoned(f"The worker stopped while it carried out {call}.", dump(beat)) from None
+
+
+async def _beating(
+    work: Coroutine[None, None, Result], beat: Callable[[], Heartbeat], live_text_ms: int | None
+) -> Result:
+    """Await work and heartbeat beside it, at least four times a time-out."""
+    timeout = activity.info().heartbeat_timeout
+    pause = timeout.total_seconds() / BEATS if timeout is not None else 1.0
+    if live_text_ms is not None:
+        pause = min(pause, live_text_ms / 1000)
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            activity.heartbeat(beat())
+            await asyncio.wait([task], timeout=pause)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=STOP_SECONDS)
+        raise
+    return task.result()

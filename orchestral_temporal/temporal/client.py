@@ -1,0 +1,349 @@
+"""The client: start a run, look at it, wait for it, cancel it (`design/surface.md`, Python)."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from orchestral_temporal.core.limits import START_BYTES
+from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejectionCode, ProtocolError, refuse
+from orchestral_temporal.protocol.events import AgentJournalRecord
+from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
+from orchestral_temporal.protocol.words import dump, parse_value
+from orchestral_temporal.temporal import failures, names, visibility
+from orchestral_temporal.temporal.watch import Frame, follow, grown
+
+RPC_TIMEOUT: Final = timedelta(seconds=10)
+"""How long one call to the server may take before the caller hears of it."""
+
+RETRY_PAUSE: Final = 0.5
+"""Seconds between two tries while the server does not answer."""
+
+
+class ContinuityUnknown(Exception):  # noqa: N818 -- the wire's word for what a reader cannot see
+    """Nobody can say how the run stands: it was terminated, or its history is gone."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How a run ended: the result object, and its parts that are asked for most."""
+
+    result: JsonObject
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return str(self.result["run_id"])
+
+    @property
+    def status(self) -> AgentRunStatus:
+        """`delivered`, `incomplete`, `cancelled` or `failed`."""
+        return AgentRunStatus(str(self.result["status"]))
+
+    @property
+    def text(self) -> str | None:
+        """The final or partial answer, when it is text."""
+        value = self.result["text"]
+        return value if isinstance(value, str) else None
+
+    @property
+    def view(self) -> AgentRunView | None:
+        """The wire view; none when the start was refused or the view did not fit the result."""
+        value = self.result["view"]
+        return parse_value(AgentRunView, value) if value is not None else None
+
+    @property
+    def failure(self) -> JsonObject | None:
+        """Code, message, retryable and details of a failed or refused run."""
+        value = self.result["failure"]
+        return value if isinstance(value, dict) else None
+
+
+class AgentClient:
+    """Starts runs and finds them, on a Temporal client that has our data converter."""
+
+    def __init__(self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE, attributes: bool = True) -> None:
+        """Wrap a client; `attributes` is false where the namespace does not know our search attributes."""
+        self.temporal = client
+        self._task_queue = task_queue
+        self._attributes = attributes
+
+    async def start(  # noqa: PLR0913 -- the fields of the short form
+        self,
+        task: str | Sequence[JsonObject],
+        *,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        agent: str = "default",
+        workspace: str | None = None,
+        additional_workspaces: Sequence[str] = (),
+        tenant: str | None = None,
+        limits: RunLimits | None = None,
+        extensions: Mapping[str, Json] | None = None,
+    ) -> "RunHandle":
+        """Start a run, or find the one that has this id and the same spec (I6).
+
+        Raises:
+            StartRefused: a field is wrong, the task is empty or too large, or the id was used for another spec.
+            RPCError: the server refuses or does not answer.
+        """
+        run_id = run_id if run_id is not None else f"run-{uuid.uuid4()}"
+        value: JsonObject = {
+            "input": task if isinstance(task, str) else list(task),
+            "agent": agent,
+            "session_id": session_id if session_id is not None else run_id,
+        }
+        if workspace is not None:
+            value["workspace"] = workspace
+        if additional_workspaces:
+            value["additional_workspaces"] = list(additional_workspaces)
+        if tenant is not None:
+            value["tenant"] = tenant
+        if limits is not None:
+            value["limits"] = dump(limits)
+        if extensions:
+            value["extensions"] = dict(extensions)
+        return await self.start_raw(value, run_id)
+
+    async def start_raw(self, value: JsonObject, run_id: str) -> "RunHandle":
+        """As `start`, from a start argument in any of its forms."""
+        try:
+            size = len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
+        except (ValueError, TypeError):
+            raise start_refused("The start argument is not JSON that can be sent; text must be Unicode.") from None
+        if size > START_BYTES:
+            raise start_refused(
+                f"The start argument has {size} bytes; at most {START_BYTES} are taken, so put the text into a file "
+                "of the workspace and name it in the task."
+            )
+        start = read_start(value, run_id)
+        try:
+            handle = await self.temporal.start_workflow(
+                names.AGENT_RUN,
+                value,
+                id=run_id,
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                search_attributes=self._pairs(start),
+                static_summary=visibility.summary(_first_text(start)),
+                rpc_timeout=RPC_TIMEOUT,
+            )
+        except WorkflowAlreadyStartedError:
+            handle = self.temporal.get_workflow_handle(run_id)
+        await self._same_spec(handle, start)
+        return RunHandle(self.temporal, run_id)
+
+    def _pairs(self, start: Start) -> TypedSearchAttributes | None:
+        if not self._attributes:
+            return None
+        options = start.options
+        pairs = visibility.client_pairs(options.agent, start.session_id, options.tenant)
+        return TypedSearchAttributes(pairs)
+
+    async def _same_spec(self, handle: WorkflowHandle[object, object], start: Start) -> None:
+        """Compare with the input of the execution that has the id (`answers.md` 8)."""
+        first = self.temporal.get_workflow_handle(start.run_id, run_id=handle.first_execution_run_id)
+        async for event in first.fetch_history_events(page_size=1):
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                payloads = event.workflow_execution_started_event_attributes.input.payloads
+                (given,) = await self.temporal.data_converter.decode(payloads[:1]) or [None]
+                theirs = read_start(given, start.run_id)
+                if theirs.envelope.spec_digest == start.envelope.spec_digest:
+                    return
+            break
+        raise start_refused(
+            f"The run id {start.run_id!r} is in use for another spec; choose another id.",
+            AgentRejectionCode.RUN_ID_CONFLICT,
+        )
+
+    def run(self, run_id: str) -> "RunHandle":
+        """A run by its id."""
+        return RunHandle(self.temporal, run_id)
+
+    async def run_text(self, task: str, *, session_id: str | None = None, run_id: str | None = None) -> Turn:
+        """Start a run and wait for its end."""
+        handle = await self.start(task, session_id=session_id, run_id=run_id)
+        return await handle.wait()
+
+
+class RunHandle:
+    """One run, wherever it runs."""
+
+    def __init__(self, client: Client, run_id: str) -> None:
+        self._client = client
+        self.run_id = run_id
+
+    @property
+    def _handle(self) -> WorkflowHandle[object, JsonObject]:
+        return self._client.get_workflow_handle(self.run_id, result_type=dict)
+
+    async def wait(self) -> Turn:
+        """Wait for the end, through outages of the server.
+
+        Raises:
+            ContinuityUnknown: the run was terminated or timed out, or nobody knows it any more.
+        """
+        while True:
+            try:
+                return Turn(await self._handle.result())
+            except WorkflowFailureError as failed:
+                return Turn(_result_of(failed, self.run_id))
+            except RPCError as fault:
+                if fault.status not in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+                    raise ContinuityUnknown(f"The run {self.run_id!r} cannot be read: {fault}.") from None
+            await asyncio.sleep(RETRY_PAUSE)
+
+    async def closed(self) -> Turn | None:
+        """The end of a run that has ended, read without replaying it (decision 24); none while it goes on."""
+        described = await self._handle.describe(rpc_timeout=RPC_TIMEOUT)
+        return None if described.status is WorkflowExecutionStatus.RUNNING else await self.wait()
+
+    async def inspect(self) -> AgentRunView:
+        """The wire view of the run.
+
+        Raises:
+            ContinuityUnknown: the run has no view: it was refused, terminated, or no worker answers.
+        """
+        seen = await self.look()
+        return parse_value(AgentRunView, seen["view"])
+
+    async def look(self) -> JsonObject:
+        """The view and what stands around it: status, round, usage, refused payloads."""
+        ended = await self.closed()
+        if ended is None:
+            return await self._query(names.QUERY_INSPECT, {})
+        if ended.result["view"] is None:
+            failure = ended.failure or {}
+            raise ContinuityUnknown(f"The run {self.run_id!r} has no view: {failure.get('message', 'it does not fit')}.")
+        kept = ("view", "status", "usage", "text", "failure", "reason")
+        return {key: ended.result[key] for key in kept}
+
+    async def events(self, after: int = 0, *, more: bool = False) -> AsyncIterator[AgentJournalRecord]:
+        """The committed journal after a sequence number, each record once and in order (F014).
+
+        Without `more` it ends with what is committed now; with it, at the run's end.
+        """
+        seen = after
+        while True:
+            ended = await self.closed()
+            for record in await self._records(ended, seen):
+                yield record
+                seen = record.event.run_seq
+            if ended is not None or not more:
+                return
+            await grown(self._client, self.run_id)
+
+    async def _records(self, ended: Turn | None, after: int) -> Sequence[AgentJournalRecord]:
+        if ended is not None:
+            journal = ended.result["journal"]
+            if not isinstance(journal, list):
+                raise ContinuityUnknown(f"The journal of run {self.run_id!r} is not in its result; read its history.")
+            return [parse_value(AgentJournalRecord, each) for each in journal[after:]]
+        found: list[AgentJournalRecord] = []
+        more = True
+        while more:
+            page = await self._query(names.QUERY_EVENTS, {"after": after + len(found)})
+            records = page["records"]
+            if not isinstance(records, list):
+                raise ContinuityUnknown(f"The run {self.run_id!r} answers in words this client does not know.")
+            found.extend(parse_value(AgentJournalRecord, each) for each in records)
+            more = bool(page["more"])
+        return found
+
+    async def watch(self) -> AsyncIterator[Frame]:
+        """Live text, calls and events until the run has ended; missing a look loses nothing (decision 27)."""
+        seen = 0
+        async for frame in follow(self._client, self.run_id):
+            yield frame
+            if frame.kind == "committed":
+                for record in await self._records(None, seen):
+                    seen = record.event.run_seq
+                    yield Frame("event", event=record)
+        ended = await self.wait()
+        if isinstance(ended.result["journal"], list):
+            for record in await self._records(ended, seen):
+                yield Frame("event", event=record)
+
+    async def cancel(self, reason: str = "cancelled by the client", *, command_id: str | None = None) -> CommandAck:
+        """Cancel the run and return the acknowledgement; asking again with the same id is the same command.
+
+        Raises:
+            ProtocolError: the run has ended (terminal_run), or it refuses the command.
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        command = seal_command(command_id or f"cancel-{uuid.uuid4()}", self.run_id, Cancel(reason=reason))
+        try:
+            value: Json = await self._handle.execute_update(
+                names.UPDATE_SUBMIT, command, id=command.command_id, result_type=dict, rpc_timeout=RPC_TIMEOUT
+            )
+        except WorkflowUpdateFailedError as refused:
+            if isinstance(refused.cause, ApplicationError) and refused.cause.type == "AcceptedUpdateCompletedWorkflow":
+                return await self.ack(command.command_id)
+            refuse(_code(refused.cause), failures.sentence(refused.cause))
+        except RPCError as fault:
+            if fault.status is RPCStatusCode.NOT_FOUND:
+                refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {self.run_id!r} has ended or does not exist.")
+            await self._handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=RPC_TIMEOUT)
+            raise ContinuityUnknown("The cancel is on its way; no worker has acknowledged it yet.") from None
+        return parse_value(CommandAck, value)
+
+    async def ack(self, command_id: str) -> CommandAck:
+        """A command's acknowledgement, while the run goes on and after it has ended (C2)."""
+        ended = await self.closed()
+        if ended is None:
+            return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
+        acks = ended.result["acks"]
+        for value in acks if isinstance(acks, list) else []:
+            found = parse_value(CommandAck, value)
+            if found.command_id == command_id:
+                return found
+        refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
+
+    async def _query(self, name: str, asked: JsonObject) -> JsonObject:
+        try:
+            return await self._handle.query(name, asked, result_type=dict, rpc_timeout=RPC_TIMEOUT)
+        except (WorkflowQueryFailedError, RPCError) as fault:
+            raise ContinuityUnknown(f"The run {self.run_id!r} does not answer: {fault}.") from None
+
+
+def _first_text(start: Start) -> str:
+    for content in start.envelope.spec.input:
+        if isinstance(content.body.value, str):
+            return content.body.value
+    return ""
+
+
+def _result_of(failed: WorkflowFailureError, run_id: str) -> JsonObject:
+    cause = failed.cause
+    if isinstance(cause, ApplicationError) and cause.details and isinstance(cause.details[0], dict):
+        return cause.details[0]
+    how = {TerminatedError: "was terminated", CancelledError: "was cancelled from outside"}
+    text = next((said for kind, said in how.items() if isinstance(cause, kind)), "ended without a result")
+    raise ContinuityUnknown(f"The run {run_id!r} {text}: {failures.sentence(cause)}.") from None
+
+
+def _code(cause: BaseException) -> AgentProtocolErrorCode:
+    named = cause.type if isinstance(cause, ApplicationError) else None
+    known = named in set(AgentProtocolErrorCode)
+    return AgentProtocolErrorCode(named) if known and named is not None else AgentProtocolErrorCode.INTERNAL

@@ -1,0 +1,219 @@
+"""A run's history: read backwards for the texts of its context, or replayed as journal and WAL (decisions 5 and 7)."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInput
+
+from orchestral_temporal.core.calls import read_arguments
+from orchestral_temporal.core.items import assistant_item, system_item, tools_item, user_item
+from orchestral_temporal.core.start import read_start
+from orchestral_temporal.core.state import RunState, Step
+from orchestral_temporal.core.tool_result import tool_result
+from orchestral_temporal.protocol.activities import (
+    Binding,
+    Heartbeat,
+    Item,
+    ModelAttempt,
+    ModelResult,
+    ResultItem,
+    ToolObservation,
+    ToolRequest,
+)
+from orchestral_temporal.protocol.events import AgentJournalRecord
+from orchestral_temporal.protocol.tools import UnknownEffect
+from orchestral_temporal.protocol.ids import wal_attempt_id
+from orchestral_temporal.protocol.wal import (
+    GenericCheckpointDraft,
+    GenericCheckpointRecord,
+    ModelAttemptStarted,
+    seal_checkpoint,
+)
+from orchestral_temporal.protocol.words import parse, parse_json
+from orchestral_temporal.runtime.context_items import Manifest
+from orchestral_temporal.temporal import converter, names, sandbox
+from orchestral_temporal.temporal.run_workflow import RECORDER, AgentRun
+
+FIRST_PAGE: Final = 5
+"""Stored batches on the first page (3 to 10 events each): most misses are one round old."""
+
+PAGE_BYTES: Final = 2_000_000
+"""Bytes of a page above which pages stop growing: a proxy's message may have 4 MB."""
+
+
+class RunHistorySource:
+    """One execution's history, newest events first, as the items and manifests in it."""
+
+    def __init__(self, client: Client, workflow_id: str, execution: str) -> None:
+        self._client = client
+        self._execution = WorkflowExecution(workflow_id=workflow_id, run_id=execution)
+        self._answers: dict[int, Payload] = {}
+
+    async def read(self) -> AsyncIterator[Sequence[Item | Manifest]]:
+        """Yield what each page holds; the answer of an activity waits for its question, which is older."""
+        token, size = b"", FIRST_PAGE
+        while True:
+            page = await self._client.workflow_service.get_workflow_execution_history_reverse(
+                GetWorkflowExecutionHistoryReverseRequest(
+                    namespace=self._client.namespace,
+                    execution=self._execution,
+                    maximum_page_size=size,
+                    next_page_token=token,
+                ),
+                retry=True,
+            )
+            found: list[Item | Manifest] = []
+            for event in page.history.events:
+                found.extend(await self._read_event(event))
+            yield found
+            token = page.next_page_token
+            if not token:
+                return
+            if page.ByteSize() < PAGE_BYTES:
+                size *= 2
+
+    async def _read_event(self, event: HistoryEvent) -> Sequence[Item | Manifest]:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            completed = event.activity_task_completed_event_attributes
+            if completed.result.payloads:
+                self._answers[completed.scheduled_event_id] = completed.result.payloads[0]
+            return ()
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if not scheduled.input.payloads:
+                return ()
+            question = scheduled.input.payloads[0]
+            answer = self._answers.pop(event.event_id, None)
+            return await self._read_activity(scheduled.activity_type.name, question, answer)
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            started = event.workflow_execution_started_event_attributes
+            text = await self._plain(started.input.payloads[0])
+            start = read_start(parse_json(text), self._execution.workflow_id)
+            return (user_item(start.envelope.spec.input),)
+        return ()
+
+    async def _read_activity(self, name: str, question: Payload, answer: Payload | None) -> Sequence[Item | Manifest]:
+        if name == names.CALL_MODEL:
+            attempt = parse(ModelAttempt, await self._plain(question))
+            found: list[Item | Manifest] = [*attempt.tail, Manifest(attempt.context, attempt.base, attempt.add)]
+            if answer is not None:
+                observed = parse(ModelResult, await self._plain(answer)).observation
+                turn = assistant_item(observed, [read_arguments(each.arguments)[0] for each in observed.tool_calls])
+                found.extend([turn] if turn is not None else [])
+            return found
+        if answer is None:
+            return ()
+        if name == names.INVOKE_TOOL:
+            request = parse(ToolRequest, await self._plain(question))
+            outcome = parse(ToolObservation, await self._plain(answer)).outcome
+            return () if isinstance(outcome, UnknownEffect) else (ResultItem(part=tool_result(request.call_id, outcome)),)
+        if name == names.BIND:
+            binding = parse(Binding, await self._plain(answer))
+            system = system_item(binding.run) if binding.run is not None else None
+            return (
+                *((system,) if system is not None else ()),
+                *((tools_item(binding.tools),) if binding.tools is not None else ()),
+            )
+        return ()
+
+    async def _plain(self, payload: Payload) -> bytes:
+        return await _plain(payload, self._client.data_converter)
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A history read as what it means: the state it leads to, the run journal, the WAL."""
+
+    state: RunState | None
+    journal: tuple[AgentJournalRecord, ...]
+    wal: tuple[GenericCheckpointRecord, ...]
+
+
+async def read_history(client: Client, run_id: str, execution: str | None = None) -> RunHistory:
+    """Read a run's history from the server and replay it.
+
+    Raises:
+        NondeterminismError: the history is not one that this version of the run would have written.
+    """
+    history = await client.get_workflow_handle(run_id, run_id=execution).fetch_history()
+    return await replay(history, client.data_converter)
+
+
+async def replay(history: WorkflowHistory, converter: DataConverter = converter.DATA_CONVERTER) -> RunHistory:
+    """Replay a history through the run's own code and collect every step: WAL and journal are its fold (decision 5).
+
+    Raises:
+        NondeterminismError: the history is not one that this version of the run would have written.
+    """
+    recorder = _Recorder()
+    replayer = Replayer(
+        workflows=[AgentRun],
+        data_converter=converter,
+        workflow_runner=sandbox.runner(),
+        interceptors=[recorder],
+    )
+    await replayer.replay_workflow(history)
+    sent = await _request_digests(history, converter)
+    drafts = [_with_request(draft, sent) for step in recorder.steps for draft in step.wal]
+    return RunHistory(
+        state=recorder.steps[-1].state if recorder.steps else None,
+        journal=tuple(event for step in recorder.steps for event in step.events),
+        wal=tuple(seal_checkpoint(draft, seq) for seq, draft in enumerate(drafts, start=1)),
+    )
+
+
+class _Recorder(Interceptor):
+    """Hands the workflow a function that takes every step."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 -- the SDK's name
+        input.unsafe_extern_functions[RECORDER] = self.steps.append
+
+
+def _with_request(draft: GenericCheckpointDraft, sent: dict[str, str]) -> GenericCheckpointDraft:
+    """The attempt's record with the digest of the request that was sent; the context digest where none is known."""
+    known = sent.get(draft.event_id)
+    if known is None or not isinstance(draft.payload, ModelAttemptStarted):
+        return draft
+    return draft.model_copy(update={"payload": draft.payload.model_copy(update={"request_digest": known})})
+
+
+async def _request_digests(history: WorkflowHistory, converter: DataConverter) -> dict[str, str]:
+    """The request digest of each attempt, by the id of its WAL record: from its result, or its last heartbeat."""
+    attempts: dict[int, str] = {}
+    found: dict[str, str] = {}
+    for event in history.events:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == names.CALL_MODEL:
+                attempt = parse(ModelAttempt, await _plain(scheduled.input.payloads[0], converter))
+                attempts[event.event_id] = wal_attempt_id(attempt.run_id, attempt.round, attempt.attempt)
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            completed = event.activity_task_completed_event_attributes
+            if completed.scheduled_event_id in attempts:
+                result = parse(ModelResult, await _plain(completed.result.payloads[0], converter))
+                found[attempts[completed.scheduled_event_id]] = result.request_digest
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+            lost = event.activity_task_timed_out_event_attributes
+            beats = lost.failure.timeout_failure_info.last_heartbeat_details.payloads
+            if lost.scheduled_event_id in attempts and beats:
+                beat = parse(Heartbeat, await _plain(beats[0], converter))
+                found.update({attempts[lost.scheduled_event_id]: beat.request_digest} if beat.request_digest else {})
+    return found
+
+
+async def _plain(payload: Payload, converter: DataConverter) -> bytes:
+    """A payload's JSON text, through the codec."""
+    if converter.payload_codec is None:
+        return payload.data
+    (plain,) = await converter.payload_codec.decode([payload])
+    return plain.data

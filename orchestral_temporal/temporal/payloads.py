@@ -1,0 +1,83 @@
+"""Payloads from outside, judged by hand: nothing that arrives may stick a run (decision 13, F134)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from temporalio.common import RawValue
+
+from orchestral_temporal.core.limits import COMMAND_BYTES
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, seal_command
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
+from orchestral_temporal.protocol.ids import is_blank
+from orchestral_temporal.protocol.validation import validate
+from orchestral_temporal.protocol.words import kind_of, parse_json, parse_value
+from orchestral_temporal.temporal import names
+
+INVALID: Final = AgentProtocolErrorCode.INVALID_SPEC
+
+
+def read_json(args: Sequence[RawValue], limit: int = COMMAND_BYTES) -> Json:
+    """The one JSON value of a signal, update or query.
+
+    Raises:
+        ProtocolError: invalid_spec; not exactly one payload, not JSON, or too large.
+    """
+    if len(args) != 1:
+        refuse(INVALID, f"It carries {len(args)} payloads; send exactly one JSON object.")
+    payload = args[0].payload
+    encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
+    if encoding != "json/plain":
+        refuse(INVALID, f"Its encoding is {encoding[:40]!r}; send json/plain.")
+    if len(payload.data) > limit:
+        refuse(INVALID, f"It has {len(payload.data)} bytes; at most {limit} are taken, so put long texts into a file.")
+    return parse_json(payload.data)
+
+
+def read_object(args: Sequence[RawValue], limit: int = COMMAND_BYTES) -> JsonObject:
+    """As `read_json`, an object; no payload at all counts as `{}`."""
+    if not args:
+        return {}
+    value = read_json(args, limit)
+    if not isinstance(value, dict):
+        refuse(INVALID, f"It is {kind_of(value)}; send one JSON object.")
+    return value
+
+
+def read_command(name: str, args: Sequence[RawValue], run_id: str, place: int) -> AgentCommandEnvelope:
+    """A command of this run from a signal or the update `submit`; `place` names a short form without `command_id`.
+
+    Raises:
+        ProtocolError: it is no command of this run; the message says why.
+    """
+    value = read_json(args)
+    if name == names.SIGNAL_CANCEL:
+        command = short_cancel(value, run_id, place)
+    elif name in (names.SIGNAL_COMMAND, names.UPDATE_SUBMIT):
+        command = parse_value(AgentCommandEnvelope, value)
+        validate(command)
+    else:
+        refuse(INVALID, f"{name[:80]!r} is no command that this version understands; it takes 'cancel' and 'command'.")
+    if command.run_id != run_id:
+        refuse(AgentProtocolErrorCode.RUN_ID_CONFLICT, "It names another run; send it to that one.")
+    return command
+
+
+def short_cancel(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:
+    """The short form of a cancel as a sealed command.
+
+    Raises:
+        ProtocolError: invalid_spec; the message names the field.
+    """
+    if not isinstance(value, dict):
+        refuse(INVALID, f"It is {kind_of(value)}; send an object such as {{'command_id': 'c1', 'reason': 'why'}}.")
+    unknown = [key for key in value if key not in ("command_id", "reason")]
+    if unknown:
+        refuse(INVALID, f"Unknown field {unknown[0][:80]!r}; a cancel has 'command_id' and 'reason'.")
+    reason = value.get("reason", "cancelled")
+    command_id = value.get("command_id", f"cancel-{place}")
+    if not isinstance(reason, str) or is_blank(reason):
+        refuse(INVALID, f"The field 'reason' is {'blank' if reason == '' else kind_of(reason)}; give text or leave it out.")
+    if not isinstance(command_id, str) or is_blank(command_id):
+        refuse(INVALID, "The field 'command_id' must be text that is not blank, or left out.")
+    return seal_command(command_id, run_id, Cancel(reason=reason))

@@ -1,0 +1,108 @@
+"""What people see in lists, timelines and headers: attributes, summaries, details (decisions 25 and 26)."""
+
+import re
+from collections.abc import Sequence
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
+
+from orchestral_temporal.core.limits import ATTRIBUTE_BYTES, SUMMARY_BYTES
+from orchestral_temporal.core.state import ModelOpen, RunState, ToolsOpen
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.temporal import names
+
+STATUS = SearchAttributeKey.for_keyword(names.ATTRIBUTE_STATUS)
+AGENT = SearchAttributeKey.for_keyword(names.ATTRIBUTE_AGENT)
+SESSION = SearchAttributeKey.for_keyword(names.ATTRIBUTE_SESSION)
+MODEL = SearchAttributeKey.for_keyword(names.ATTRIBUTE_MODEL)
+WAITING = SearchAttributeKey.for_keyword_list(names.ATTRIBUTE_WAITING)
+TENANT = SearchAttributeKey.for_keyword(names.ATTRIBUTE_TENANT)
+ATTRIBUTES: Sequence[SearchAttributeKey[str] | SearchAttributeKey[Sequence[str]]] = (
+    STATUS,
+    AGENT,
+    SESSION,
+    MODEL,
+    WAITING,
+    TENANT,
+)
+
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_SECRET_KEY = re.compile(r"key|token|secret|password|passwd|auth|credential|cookie", re.IGNORECASE)
+
+
+def cut(text: str, limit: int) -> str:
+    """Text of at most `limit` UTF-8 bytes on one line, cut at a character, marked where it was cut."""
+    line = _BREAKS.sub(" ", text).strip()
+    data = line.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return data.decode("utf-8")
+    return data[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def summary(text: str) -> str:
+    """A summary for the UI: the first line, at most 200 bytes, no control characters (F098)."""
+    return cut(text.strip().splitlines()[0] if text.strip() else "", SUMMARY_BYTES)
+
+
+def tool_summary(round_: int, name: str, arguments: JsonObject) -> str:
+    """`round 3 · file_read a.txt`: the tool and its first telling argument; values under secret-looking keys stay out."""
+    shown = [_shown(value) for key, value in arguments.items() if not _SECRET_KEY.search(key)]
+    return summary(f"round {round_} · {name} {' '.join(each for each in shown if each)}")
+
+
+def _shown(value: Json) -> str:
+    return cut(value, 80) if isinstance(value, str) else ""
+
+
+def model_summary(round_: int, attempt: int, model: str) -> str:
+    """`round 3 · model vendor/name`, and the attempt from the second one on."""
+    again = f" · attempt {attempt}" if attempt > 1 else ""
+    return summary(f"round {round_} · model {model}{again}")
+
+
+def keyword(text: str) -> str:
+    """A search attribute's value within its bound: a longer one would end the run (fact 2)."""
+    return cut(text, ATTRIBUTE_BYTES)
+
+
+def at_start(state: RunState) -> list[SearchAttributeUpdate]:
+    """The attributes of a run that has begun."""
+    options, spec = state.start.options, state.start.envelope.spec
+    updates = [
+        STATUS.value_set("running"),
+        AGENT.value_set(keyword(options.agent)),
+        SESSION.value_set(keyword(spec.session_id)),
+    ]
+    if state.model_part is not None:
+        updates.append(MODEL.value_set(keyword(state.model_part.descriptor.backend_id)))
+    if options.tenant is not None:
+        updates.append(TENANT.value_set(keyword(options.tenant)))
+    return updates
+
+
+def client_pairs(agent: str, session_id: str, tenant: str | None) -> list[SearchAttributePair[str]]:
+    """The attributes that a client can set at the start."""
+    pairs = [
+        SearchAttributePair(STATUS, "accepted"),
+        SearchAttributePair(AGENT, keyword(agent)),
+        SearchAttributePair(SESSION, keyword(session_id)),
+    ]
+    if tenant is not None:
+        pairs.append(SearchAttributePair(TENANT, keyword(tenant)))
+    return pairs
+
+
+def details(state: RunState, status: str) -> str:
+    """The current details of a run as Markdown: status, what is going on, usage against limits."""
+    lines = [f"**{status}** · round {state.round} · {state.tool_calls} tool calls"]
+    match state.phase:
+        case ModelOpen(attempt=attempt):
+            lines.append(f"- the model is answering (attempt {attempt})")
+        case ToolsOpen(calls=calls, index=index) if index < len(calls):
+            lines.append(f"- running `{cut(calls[index].name, 80)}` ({index + 1} of {len(calls)})")
+        case _:
+            pass
+    usage = state.usage
+    if usage.input_tokens is not None or usage.output_tokens is not None:
+        lines.append(f"- tokens: {usage.input_tokens or 0} in, {usage.output_tokens or 0} out")
+    lines.extend(f"- refused `{each.name}`: {cut(each.reason, 200)}" for each in state.refusals[-3:])
+    return "\n".join(lines)

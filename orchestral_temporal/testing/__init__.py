@@ -1,0 +1,1 @@
+"""Shipped fakes and the contract suites that they and the real adapters pass alike."""
