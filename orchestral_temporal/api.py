@@ -40,11 +40,12 @@ Member = TypeVar("Member")
 Name = TypeVar("Name", bound=str)
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_APPROVALS: Final[Mapping[Approval, ApprovalPolicy]] = {
+APPROVALS: Final[Mapping[Approval, ApprovalPolicy]] = {
     "never": ApprovalPolicy.NOT_REQUIRED,
     "ask": ApprovalPolicy.REQUIRED,
     "deny": ApprovalPolicy.DENY,
 }
+"""How people say it, and how the wire does (`answers.md` 12)."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def tool(
         name=name,
         description=description,
         idempotency=_member("idempotency", idempotency, {each.value: each for each in ToolIdempotency}),
-        approval=_member("approval", approval, _APPROVALS),
+        approval=_member("approval", approval, APPROVALS),
         concurrency=_member("concurrency", concurrency, {each.value: each for each in ToolConcurrency}),
         timeout_ms=None if timeout is None else timeout // timedelta(milliseconds=1),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.model import (
     ModelDescriptor,
     ModelError,
@@ -12,7 +13,6 @@ from orchestral_temporal.protocol.model import (
     ModelStreamEvent,
 )
 from orchestral_temporal.protocol.tools import ToolDescriptor
-from orchestral_temporal.protocol.base import Json, JsonObject
 
 
 class ModelFault(Exception):  # noqa: N818 -- the wire calls it a fault of the model, not a Python error

@@ -122,7 +122,9 @@ LATER = {
 @cache
 def rows(name: str) -> tuple[Row, ...]:
     """The rows of one file of `tests/vectors`."""
-    return tuple(json.loads(gzip.decompress(Path(__file__).with_name("vectors").joinpath(f"{name}.json.gz").read_bytes())))
+    return tuple(
+        json.loads(gzip.decompress(Path(__file__).with_name("vectors").joinpath(f"{name}.json.gz").read_bytes()))
+    )
 
 
 @cache
@@ -139,7 +141,9 @@ def is_skill_fact(row: Row) -> bool:
     """Whether a row of the session journal is about a loaded skill, which comes with the skills."""
     value = row.get("json")
     payload = value.get("payload", value) if isinstance(value, dict) else None
-    return row["type"].startswith("AgentSession") and isinstance(payload, dict) and payload.get("type") == "skill_loaded"
+    return (
+        row["type"].startswith("AgentSession") and isinstance(payload, dict) and payload.get("type") == "skill_loaded"
+    )
 
 
 def kind(name: str) -> Any:

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from orchestral_temporal.core.limits import MESSAGE_CHARACTERS, UNREADABLE_TURNS
+from orchestral_temporal.core.limits import ARGUMENT_BYTES, MESSAGE_CHARACTERS, UNREADABLE_TURNS
+from orchestral_temporal.core.schema import beyond_bounds
 from orchestral_temporal.core.state import OpenCall, RunState
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import ToolsPart
@@ -18,6 +19,9 @@ RESERVED: Final = {
     "orchestral_workflow": "tool_not_found",
 }
 """Tools of the host itself and the failure of a run whose model calls one that was not offered (D3)."""
+
+LEFT_OUT: Final = "<arguments left out:"
+"""How an argument text begins that was too long to keep; no JSON begins so."""
 
 NAMES_LISTED = 50
 """Tool names an unknown-tool answer lists: enough to choose from, short enough to read."""
@@ -91,13 +95,27 @@ def read_arguments(text: str) -> tuple[JsonObject, Rejected | None]:
     """
     if not text.strip():
         return {}, None
+    if text.startswith(LEFT_OUT):
+        return _quoted(text), _unreadable(f"they have more than {ARGUMENT_BYTES} bytes")
     try:
         value = parse_json(text)
     except ProtocolError as fault:
         return _quoted(text), _unreadable(f"they are not JSON: {fault.error.message}")
     if not isinstance(value, dict):
         return _quoted(text), _unreadable(f"they are {kind_of(value)}")
-    return value, None
+    beyond = beyond_bounds(value)
+    return (value, None) if beyond is None else (_quoted(text), _unreadable(f"the value {beyond}"))
+
+
+def bounded(observation: ModelObservation) -> ModelObservation:
+    """An observation that history can hold: argument texts beyond the bound are replaced by a sentence that says so."""
+    calls = tuple(
+        call
+        if len(call.arguments.encode("utf-8")) <= ARGUMENT_BYTES
+        else call.model_copy(update={"arguments": f"{LEFT_OUT} {len(call.arguments)} characters>"})
+        for call in observation.tool_calls
+    )
+    return observation.model_copy(update={"tool_calls": calls})
 
 
 def _quoted(text: str) -> JsonObject:

@@ -10,23 +10,22 @@ from orchestral_temporal.core.start import Start, StartRefused, start_refused
 from orchestral_temporal.core.state import (
     CancelModelCall,
     CancelToolCall,
-    Ended,
     ModelOpen,
-    Preparing,
     Refusal,
     ToolsOpen,
 )
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import RunPart
+from orchestral_temporal.protocol.admission import AgentAdmission, Incompatible, check_compatibility
 from orchestral_temporal.protocol.commands import (
-    CommandAccepted,
     AgentCommandEnvelope,
     Cancel,
-    ProviderCommandOutcome,
+    CommandAccepted,
     CommandRejected,
+    CommandUnsupported,
+    ProviderCommandOutcome,
     ResolveRequest,
     Steer,
-    CommandUnsupported,
 )
 from orchestral_temporal.protocol.errors import (
     AgentProtocolErrorCode,
@@ -34,7 +33,6 @@ from orchestral_temporal.protocol.errors import (
     ProtocolError,
 )
 from orchestral_temporal.protocol.events import CommandDispositionRecorded, CommandReceived
-from orchestral_temporal.protocol.admission import AgentAdmission, Incompatible, check_compatibility
 from orchestral_temporal.protocol.wal import CommandCommitted
 
 
@@ -56,7 +54,12 @@ def admit_start(start: Start, part: RunPart) -> AgentAdmission:
         raise StartRefused(fault.rejection) from fault
     for content in start.envelope.spec.input:
         value = content.body.value
-        if content.media_type != "text/plain" or content.body.kind != "inline" or not isinstance(value, str) or not value:
+        if (
+            content.media_type != "text/plain"
+            or content.body.kind != "inline"
+            or not isinstance(value, str)
+            or not value
+        ):
             raise start_refused("The field 'input' must hold non-empty inline text/plain contents in this version.")
     return AgentAdmission(skipped_optional_bindings=found.skipped_optional_bindings)
 
@@ -106,24 +109,18 @@ def _decide(work: Work, command: AgentCommandEnvelope) -> ProviderCommandOutcome
 
 
 def _stop(work: Work, command_id: str) -> None:
+    """An open call is waited for, since only its worker knows what it did; all else ends at once."""
     phase = work.state.phase
-    match phase:
-        case Preparing():
-            ending.cancelled(work, command_id)
-        case ModelOpen():
-            work.want(CancelModelCall())
-            ending.cancelled(work, command_id)
-        case ToolsOpen():
-            work.set(phase=phase.model_copy(update={"stopping": command_id}))
-            work.want(CancelToolCall())
-        case Ended():
-            return
-        case _:
-            assert_never(phase)
+    if isinstance(phase, ToolsOpen):
+        work.set(phase=phase.model_copy(update={"stopping": command_id}))
+        work.want(CancelToolCall())
+        return
+    if isinstance(phase, ModelOpen):
+        work.want(CancelModelCall())
+    ending.cancelled(work, command_id)
 
 
 def note_refusal(work: Work, name: str, reason: str) -> None:
     """Keep the newest refusals for the view; nothing else changes."""
     refusal = Refusal(name=name[:80], reason=reason[:MESSAGE_CHARACTERS])
     work.set(refusals=(*work.state.refusals, refusal)[-REFUSALS_KEPT:])
-

@@ -1,11 +1,11 @@
-"""What the next request holds, planned on headers alone (decision 8); until compaction exists only the overflow check."""
+"""What the next request holds, planned on headers alone (decision 8); without compaction only the overflow check."""
 
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import context_digest, measure
 from orchestral_temporal.core.limits import HISTORY_LIMIT, TAIL_BYTES
 from orchestral_temporal.core.state import RecentItem, RunState
-from orchestral_temporal.protocol.activities import Item, Measure, ModelAttempt, ModelPart
 from orchestral_temporal.protocol import ids
+from orchestral_temporal.protocol.activities import Item, Measure, ModelAttempt, ModelPart
 from orchestral_temporal.protocol.model import ModelContextEstimate, ModelTokenAccounting
 from orchestral_temporal.protocol.session import SessionSourceRange
 from orchestral_temporal.protocol.wal import GenericModelContextTrace
@@ -24,12 +24,12 @@ class Plan(Word):
 
     @property
     def overflows(self) -> bool:
-        """Whether the estimate is above the budget: without a bound limit planning decides (`spec/agent-loop.md` §6)."""
+        """Whether the estimate is above the budget: without a bound limit planning decides (agent-loop sheet, §6)."""
         return self.estimate > self.budget
 
 
 def add_item(work: Work, item: Item, known: Measure | None = None, *, ours: bool = False) -> str:
-    """Append an item to the context and return its digest; `ours` marks a text that no start or activity result holds."""
+    """Append an item and return its digest; `ours` marks a text that no start and no activity result holds."""
     header = measure(item) if known is None else known
     state = work.state
     short = sum(each.size for each in state.headers[state.sent :]) + header.size <= TAIL_BYTES
@@ -87,4 +87,3 @@ def _trace(state: RunState, planned: Plan) -> GenericModelContextTrace:
         context_estimate=ModelContextEstimate(tokens=planned.estimate, accounting=ModelTokenAccounting.ESTIMATED),
         input_budget_tokens=planned.budget,
     )
-

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from orchestral_temporal.core.fold import Work
-from orchestral_temporal.core.projection import command_of
 from orchestral_temporal.core.limits import SESSION_BATCH_BYTES
+from orchestral_temporal.core.projection import command_of
 from orchestral_temporal.core.state import AppendSession, Ended, OpenCall, RunState, SessionCursor
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import PendingRecord, SessionAppend, SessionAppended
@@ -41,7 +41,7 @@ from orchestral_temporal.protocol.words import Json
 RecordKind = Literal["run_input_committed", "tool_exchange_committed", "run_output_committed"]
 
 
-def remember(  # noqa: PLR0913 -- the fields of one record, all named
+def remember(
     work: Work,
     *,
     event_id: str,
@@ -88,7 +88,7 @@ def _cursor(work: Work) -> SessionCursor:
 def _append(work: Work, *, close: bool) -> None:
     """Hand over what waits, one batch at a time."""
     cursor = _cursor(work)
-    if cursor.appending is not None:
+    if cursor.appending is not None or cursor.closed:
         return
     batch = SessionAppend(
         session_id=work.state.start.session_id,
@@ -105,9 +105,9 @@ def _append(work: Work, *, close: bool) -> None:
 
 def batch_appended(work: Work, appended: SessionAppended) -> None:
     """The entity holds the batch: drop its records, and close the session's part when the run has ended."""
-    cursor = _cursor(work)
-    batch = cursor.appending
-    if batch is None:
+    cursor = work.state.session
+    batch = cursor.appending if cursor is not None else None
+    if cursor is None or batch is None:
         return
     work.set(
         session=cursor.model_copy(
@@ -122,6 +122,16 @@ def batch_appended(work: Work, appended: SessionAppended) -> None:
     )
     if not batch.close:
         close_when_ended(work)
+
+
+def batch_refused(work: Work, reason: str) -> None:
+    """The session is lost to this run: a run that goes on fails, one that has ended keeps its terminal (K14)."""
+    cursor = work.state.session
+    if cursor is None or cursor.appending is None:
+        return
+    work.set(session=cursor.model_copy(update={"appending": None, "closed": True}))
+    if not isinstance(work.state.phase, Ended):
+        fail(work, "session_journal", f"The session refuses this run's records: {reason}", retryable=True)
 
 
 def close_when_ended(work: Work) -> None:
@@ -195,7 +205,9 @@ def interrupted(work: Work, reason: str) -> None:
 
 
 def _incomplete(work: Work, reason: IncompleteReason, partial: PartialDelivery | None) -> None:
-    _terminal(work, ids.generic_event_id(work.run_id, "incomplete"), RunIncomplete(reason=reason, partial_delivery=partial))
+    _terminal(
+        work, ids.generic_event_id(work.run_id, "incomplete"), RunIncomplete(reason=reason, partial_delivery=partial)
+    )
 
 
 def fail(work: Work, code: str, message: str, *, retryable: bool = False, details: Json = None) -> None:
@@ -230,7 +242,9 @@ def lose_and_restore(work: Work, reason: str) -> None:
     """
     run, run_id = work.state.run, work.run_id
     confirmed = run.last_run_seq or 0
-    work.host(ids.host_continuity_lost_id(run_id, confirmed + 1), ContinuityLost(last_confirmed_seq=confirmed, reason=reason))
+    work.host(
+        ids.host_continuity_lost_id(run_id, confirmed + 1), ContinuityLost(last_confirmed_seq=confirmed, reason=reason)
+    )
     lost = work.state.run.records[-1]
     drafts = [
         each.draft_digest

@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from orchestral_temporal.protocol.activities import Item, Measure, MessageItem, ResultItem, RunPart, ToolsItem, ToolsPart
+from orchestral_temporal.protocol.activities import (
+    Item,
+    Measure,
+    MessageItem,
+    ResultItem,
+    RunPart,
+    ToolsItem,
+    ToolsPart,
+)
 from orchestral_temporal.protocol.content import Content
 from orchestral_temporal.protocol.digest import canonical, digest, sha256
 from orchestral_temporal.protocol.model import (

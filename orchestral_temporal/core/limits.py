@@ -1,13 +1,16 @@
 """Every bound by name, with its unit and the reason for the number (decision 28)."""
 
 INLINE_RESULT_BYTES = 245_760
-"""Canonical JSON bytes of one tool result that stay in history: eight of them and a prompt fit one 4 MB message."""
+"""Canonical bytes of one tool result that stay in history: eight of them and a prompt fit one 4 MB message."""
 
 TAIL_BYTES = 8_192
-"""Canonical JSON bytes of new context items sent along with a model attempt: below this a copy is cheaper than a look-up."""
+"""Canonical bytes of new items that go along with an attempt: a copy this short beats a look-up."""
 
 START_BYTES = 1_000_000
-"""UTF-8 bytes of a start argument: the server warns at 512 KiB and refuses at 2 MiB, and the result repeats none of it."""
+"""UTF-8 bytes of a start argument: the server refuses 2 MiB, and the result repeats none of it."""
+
+TASK_SECONDS = 4
+"""Seconds a worker may hold a workflow task: only then is its death noticed; 2,000 events replay in one."""
 
 COMMAND_BYTES = 262_144
 """UTF-8 bytes of one command: a person's text with room to spare; larger ones belong into a file."""
@@ -50,6 +53,9 @@ HISTORY_LIMIT = 128
 
 RESULT_BYTES = 900_000
 """Canonical bytes of a run's result: below the 1 MB that one payload may have."""
+
+ARGUMENT_BYTES = 65_536
+"""UTF-8 bytes of one call's argument text: a file's content fits, and eight calls stay below one payload."""
 
 MODEL_TURN_BYTES = 400_000
 """UTF-8 bytes of one turn of a model: its text stands twice in the result of a run."""

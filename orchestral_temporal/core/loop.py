@@ -13,6 +13,7 @@ from orchestral_temporal.core.reducer import begin as begin_run
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.core.state import (
     BatchAppended,
+    BatchRefused,
     Bound,
     CommandArrived,
     Input,
@@ -65,8 +66,9 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
     work = Work(state)
     match given:
         case Bound(binding):
-            _bind(work, binding)
-        case SessionReady(opened):
+            if isinstance(state.phase, Preparing):
+                _bind(work, binding)
+        case SessionReady(opened) if state.session is None:
             cursor = SessionCursor(
                 first_seq=opened.last_seq + 1,
                 last_seq=opened.last_seq,
@@ -82,8 +84,12 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
         case PayloadRefused(name, reason):
             work.set(received=state.received + 1)
             commands.note_refusal(work, name, reason)
+        case SessionReady():
+            pass
         case BatchAppended(appended):
             ending.batch_appended(work, appended)
+        case BatchRefused(reason):
+            ending.batch_refused(work, reason)
         case ModelFinished() | ModelFailed() | ModelLost():
             if isinstance(state.phase, ModelOpen):
                 _model_ended(work, state.phase, given)

@@ -40,7 +40,7 @@ class OutputError(Exception):
 class Output:
     """A copy of what a tool returned, certainly JSON.
 
-    `size` counts bytes of canonical JSON; far above the inline cap, of compact JSON, where numbers may be spelled
+    `size` counts bytes of canonical JSON; above twice the inline cap, of compact JSON, where numbers may be spelled
     otherwise. `replaced` counts the lone surrogates that became U+FFFD.
     """
 
@@ -57,9 +57,10 @@ def read_output(value: object) -> Output:
     """
     reading = _Reading()
     copy = reading.copy(value, None, 0)
-    # The canonical form of many floats is slow; with so many parts or characters the output is above the cap anyway.
-    large = max(reading.parts, reading.characters) > INLINE_RESULT_BYTES
-    size = len(_compact(copy).encode() if large else canonical(copy))
+    size = len(_compact(copy).encode())
+    # The canonical form of many floats is slow to write, and needed only where it may decide.
+    if size <= 2 * INLINE_RESULT_BYTES:
+        size = len(canonical(copy))
     return Output(copy, size, reading.replaced)
 
 
@@ -95,14 +96,12 @@ class _Reading:
         self.parts = self.characters = self.replaced = 0
 
     def copy(self, value: object, place: _Place, depth: int) -> Json:
-        self.parts += 1
-        if self.parts > OUTPUT_PARTS:
-            raise OutputError("output_limit_exceeded", f"The output has more than {OUTPUT_PARTS} parts; return less.")
         kind = type(value)
         if kind is str:
             return self._text(cast("str", value))
         if kind is not dict and kind is not list:
             return _scalar(value, place)
+        self._count(len(cast("list[object]", value)))
         if depth == VALUE_DEPTH:
             raise _not_json(place, f"lies below {VALUE_DEPTH} containers; return something flatter")
         if kind is dict:
@@ -119,6 +118,11 @@ class _Reading:
                 raise _not_json(place, "has two keys that differ only in what is not Unicode; name them apart")
             copy[name] = self.copy(item, (place, name), depth)
         return copy
+
+    def _count(self, items: int) -> None:
+        self.parts += items
+        if self.parts > OUTPUT_PARTS:
+            raise OutputError("output_limit_exceeded", f"The output has more than {OUTPUT_PARTS} parts; return less.")
 
     def _text(self, text: str) -> str:
         self.characters += len(text)

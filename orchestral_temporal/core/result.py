@@ -9,12 +9,12 @@ from orchestral_temporal.protocol.delivery import AgentDelivery, PartialDelivery
 from orchestral_temporal.protocol.digest import canonical, digest
 from orchestral_temporal.protocol.errors import AgentRejection
 from orchestral_temporal.protocol.events import AgentJournalRecord
-from orchestral_temporal.protocol.state import TerminalFailed, TerminalCancelled, TerminalIncomplete, StateTerminal
+from orchestral_temporal.protocol.state import StateTerminal, TerminalCancelled, TerminalFailed, TerminalIncomplete
 from orchestral_temporal.protocol.words import dump
 
 
 def journal_head(records: tuple[AgentJournalRecord, ...]) -> str | None:
-    """The digest chain over a run journal: each link is the digest of the link before and the event's own (divergence 21)."""
+    """The digest chain over a run journal: each link covers the link before and an event's digest (divergence 21)."""
     head: str | None = None
     for record in records:
         head = digest({"event_digest": record.event.event_digest, "previous": head})

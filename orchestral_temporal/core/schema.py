@@ -53,7 +53,7 @@ class CompiledSchema:
 
     def check(self, value: Json) -> SchemaFault | None:
         """Where and how `value` first breaks the schema, or None if it fits."""
-        too_large = _beyond_bounds(value)
+        too_large = beyond_bounds(value)
         if too_large is not None:
             return too_large
         before = under_way.set(Judgement(REFERENCES_FOLLOWED, dynamic=self._dynamic))
@@ -77,7 +77,7 @@ def compile_schema(schema: Json) -> CompiledSchema:
     """
     if not isinstance(schema, dict):
         raise InvalidSchemaError("A schema must be a JSON object; write {} for one that allows anything.")
-    fault = _beyond_bounds(schema)
+    fault = beyond_bounds(schema)
     if fault is not None:
         raise InvalidSchemaError(f"The schema at {fault}.")
     # The text is the key: it cannot change later, and the compiler owns what it reads from it.
@@ -177,8 +177,8 @@ def _refuse_loops(applied: dict[int, list[int]]) -> None:
         ) from None
 
 
-def _beyond_bounds(value: Json) -> SchemaFault | None:
-    """Judged level by level, so that no depth can exhaust the stack."""
+def beyond_bounds(value: Json) -> SchemaFault | None:
+    """Why a value is too deep or large to be judged; looked at level by level, so that no depth exhausts the stack."""
     level: list[Json] = [value]
     parts = 1
     for _ in range(VALUE_DEPTH + 1):

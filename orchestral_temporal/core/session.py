@@ -48,7 +48,7 @@ def admit_open(state: SessionState, wanted: SessionOpen) -> None:
         raise StartRefused(
             AgentRejection(
                 code=AgentRejectionCode.SESSION_CONFLICT,
-                message=f"The session {state.session_id!r} is busy with run {state.active!r}; wait for it or use another.",
+                message=f"The session {state.session_id!r} is busy with run {state.active!r}; wait or use another one.",
                 retryable=True,
                 details={"holder": state.active},
             )

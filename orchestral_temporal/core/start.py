@@ -1,5 +1,6 @@
 """The start argument of a run: a full wire envelope or the short form, sealed to one spec (`answers.md` 6, F133)."""
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,7 +15,7 @@ from orchestral_temporal.protocol.run import (
     ProtocolVersion,
     seal,
 )
-from orchestral_temporal.protocol.words import Json, JsonObject, Word, dump, kind_of, parse_value
+from orchestral_temporal.protocol.words import Json, JsonObject, Word, dump, kind_of, parse_json, parse_value
 
 START_EXTENSION: Final = "orchestral-temporal/start.v1"
 """Run extension with what the wire has no field for: agent, workspaces, tenant. Part of the spec, so of its digest."""
@@ -84,17 +85,32 @@ def read_start(value: Json, run_id: str) -> Start:
     Raises:
         StartRefused: the argument is none of the three forms, or one of its fields is wrong; the message names it.
     """
+    value = _json(value)
     if not isinstance(value, dict):
-        raise start_refused(f"The start argument is {kind_of(value)}; give one JSON object, such as {{'input': 'your task'}}.")
+        raise start_refused(
+            f"The start argument is {kind_of(value)}; give one JSON object, such as {{'input': 'your task'}}."
+        )
     check_id("run id", run_id, RUN_ID_BYTES)
     try:
         start = _full_form(value) if "run" in value or "spec" in value else _short_form(value, run_id)
     except ProtocolError as fault:
         raise start_refused(fault.error.message) from fault
     if start.run_id != run_id:
-        raise start_refused(f"spec.run_id is not the workflow id {run_id!r}; start the workflow with the id of the run.")
+        raise start_refused(
+            f"spec.run_id is not the workflow id {run_id!r}; start the workflow with the id of the run."
+        )
     check_id("session id", start.session_id, SESSION_ID_BYTES)
     return start
+
+
+def _json(value: Json) -> Json:
+    """The argument through our own door: what a payload converter let in may hold bytes, NaN or half a character."""
+    try:
+        return parse_json(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise start_refused(f"The start argument is not JSON: {fault}.") from fault
+    except ProtocolError as fault:
+        raise start_refused(fault.error.message) from fault
 
 
 def check_id(what: str, value: str, limit: int) -> None:

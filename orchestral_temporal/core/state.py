@@ -215,6 +215,13 @@ class BatchAppended:
     appended: SessionAppended
 
 
+@dataclass(frozen=True)
+class BatchRefused:
+    """The entity will never take the batch that was on its way."""
+
+    reason: str
+
+
 Input = (
     Bound
     | SessionReady
@@ -226,14 +233,16 @@ Input = (
     | ToolObserved
     | ToolLost
     | BatchAppended
+    | BatchRefused
 )
 
 
 @dataclass(frozen=True)
 class CallModel:
-    """Start one attempt."""
+    """Start one attempt of `model`, the backend's id."""
 
     attempt: ModelAttempt
+    model: str
 
 
 @dataclass(frozen=True)
@@ -243,9 +252,10 @@ class CancelModelCall:
 
 @dataclass(frozen=True)
 class InvokeTool:
-    """Run one call; `timeout_ms` bounds it, `idempotency` says what its loss means."""
+    """Run one call of a round; `timeout_ms` bounds it, `idempotency` says what its loss means."""
 
     request: ToolRequest
+    round: int
     name: str
     timeout_ms: int | None
     idempotency: ToolIdempotency
@@ -268,7 +278,7 @@ Effect = CallModel | CancelModelCall | InvokeTool | CancelToolCall | AppendSessi
 
 @dataclass(frozen=True)
 class Step:
-    """The answer to an input: the new state, what happened, what must be done now, and the WAL records of it, in order."""
+    """The answer to an input: the new state, what happened, what must be done now, and its WAL records in order."""
 
     state: RunState
     events: tuple[AgentJournalRecord, ...] = ()

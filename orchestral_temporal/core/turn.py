@@ -72,7 +72,7 @@ def _dispatch(work: Work, number: int) -> None:
         ),
     )
     work.set(phase=ModelOpen(attempt=number), base=attempt.context, sent=len(state.headers), recent=())
-    work.want(CallModel(attempt))
+    work.want(CallModel(attempt, part.descriptor.backend_id))
 
 
 def model_lost(work: Work, number: int, *, abandoned: bool, reason: str) -> None:
@@ -174,20 +174,14 @@ def _open_calls(work: Work, observation: ModelObservation, result: ModelResult) 
     item = assistant_item(observation, [each.arguments for each in opened.calls])
     assert item is not None, "a turn with calls has an item"
     context.add_item(work, item, result.item)
-    work.set(
-        unreadable_turns=state.unreadable_turns + 1 if opened.unreadable else 0,
-        phase=ToolsOpen(calls=opened.calls, usage=observation.usage),
-    )
-    _next_call(work)
+    phase = ToolsOpen(calls=opened.calls, usage=observation.usage)
+    work.set(unreadable_turns=state.unreadable_turns + 1 if opened.unreadable else 0, phase=phase)
+    _next_call(work, phase)
 
 
-def _next_call(work: Work) -> None:
-    """Run the next call of the turn, or close the turn when there is none."""
-    phase = work.state.phase
-    while isinstance(phase, ToolsOpen):
-        if phase.index == len(phase.calls):
-            _close_turn(work, phase)
-            return
+def _next_call(work: Work, phase: ToolsOpen) -> None:
+    """Run the next call of the turn, or close the turn when there is none; what the run refused needs no worker."""
+    while phase.index < len(phase.calls):
         ceiling = calls.ceiling(work.state, RunLimitKind.TOOL_CALLS)
         if ceiling is not None and work.state.tool_calls >= ceiling:
             ending.limit(work, RunLimitKind.TOOL_CALLS, work.state.last_response)
@@ -197,10 +191,9 @@ def _next_call(work: Work) -> None:
         if call.refusal is None:
             _invoke(work, call)
             return
-        part = tool_result(call.call_id, call.refusal)
-        item = ResultItem(part=part)
-        context.add_item(work, item, ours=True)
-        phase = _settle(work, phase, work.state.headers[-1].digest)
+        item = ResultItem(part=tool_result(call.call_id, call.refusal))
+        phase = _settle(work, phase, context.add_item(work, item, ours=True))
+    _close_turn(work, phase)
 
 
 def _settle(work: Work, phase: ToolsOpen, item: str) -> ToolsOpen:
@@ -226,7 +219,8 @@ def _invoke(work: Work, call: OpenCall) -> None:
         part_digest=state.tools_digest,
         workspaces=state.workspaces,
     )
-    work.want(InvokeTool(request, call.name, descriptor.restriction.bounds.max_timeout_ms, descriptor.idempotency))
+    timeout_ms = descriptor.restriction.bounds.max_timeout_ms
+    work.want(InvokeTool(request, state.round, call.name, timeout_ms, descriptor.idempotency))
 
 
 def tool_ended(work: Work, phase: ToolsOpen, observation: ToolObservation) -> None:
@@ -240,8 +234,7 @@ def tool_ended(work: Work, phase: ToolsOpen, observation: ToolObservation) -> No
         return
     item = ResultItem(part=tool_result(call.call_id, observation.outcome))
     digest_of = context.add_item(work, item, observation.item)
-    _settle(work, phase, digest_of)
-    _next_call(work)
+    _next_call(work, _settle(work, phase, digest_of))
 
 
 def tool_lost(work: Work, phase: ToolsOpen, *, abandoned: bool, reason: str) -> None:
@@ -288,4 +281,3 @@ def _close_turn(work: Work, phase: ToolsOpen) -> None:
     )
     commit_boundary(work, state.round + 1)
     open_round(work)
-

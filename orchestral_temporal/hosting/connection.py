@@ -17,6 +17,7 @@ from temporalio.service import ConnectConfig, ServiceClient
 from orchestral_temporal.hosting.settings import TemporalSettings
 from orchestral_temporal.hosting.values import split_address
 from orchestral_temporal.hosting.yaml_file import SettingsError
+from orchestral_temporal.temporal.converter import DATA_CONVERTER
 
 CONNECT_SECONDS: Final = 5.0
 """Longest wait for a connection and its first call: a person is waiting, and the SDK alone would take 30 s."""
@@ -111,6 +112,7 @@ async def connect(
                 api_key=target.api_key,
                 tls=target.tls,
                 rpc_metadata=target.metadata,
+                data_converter=DATA_CONVERTER,
                 connect_timeout=timedelta(seconds=CONNECT_SECONDS),
                 grpc_compression=await _compression(settings, target.host),
                 plugins=plugins,

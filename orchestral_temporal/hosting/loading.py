@@ -27,7 +27,7 @@ _MESSAGES: Final = {
     "string_type": "must be text, not {kind}",
     "bool_type": "must be true or false, not {kind}",
     "tuple_type": "must be a list, not {kind}",
-    "mapping_type": "must be a mapping, not {kind}",
+    "dict_type": "must be a mapping, not {kind}",
     "model_attributes_type": "must be a mapping, not {kind}",
     "literal_error": "must be one of {expected}",
     "greater_than_equal": "must be at least {ge}",

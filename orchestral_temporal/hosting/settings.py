@@ -222,6 +222,16 @@ class Settings(Section):
         """Keep the file at hand for `problem`."""
         self._file = context if isinstance(context, SettingsFile) else None
 
+    @property
+    def path(self) -> Path | None:
+        """The file; none for settings that were made in memory."""
+        return self._file.path if self._file is not None else None
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of the file begin."""
+        return self._file.base if self._file is not None else Path.cwd()
+
     def problem(self, at: tuple[str | int, ...], message: str) -> SettingsError:
         """A fault found after loading, such as a tool that cannot be imported, with its file and line.
 

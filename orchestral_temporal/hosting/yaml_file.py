@@ -1,5 +1,6 @@
 """A YAML file as plain data that knows its lines."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,17 @@ LARGEST_FILE: Final = 1_048_576
 MOST_VALUES: Final = 10_000
 """Values in a file, aliases counted as often as they are used: a few lines of aliases can stand for billions."""
 
+DEEPEST: Final = 50
+"""Levels of nesting; the format needs six, and an alias may contain itself."""
+
 SHOWN: Final = 5
 """Problems that one message lists; mending those often mends the rest."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 _TYPED: Final = (f"{_TAG}null", f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float")
 _AS_WRITTEN: Final = (f"{_TAG}str", f"{_TAG}timestamp", f"{_TAG}value", f"{_TAG}merge")
+
+_HALF_CHARACTER: Final = re.compile(r"[\ud800-\udfff]")
 
 Data = None | bool | int | float | str | tuple["Data", ...] | dict[str, "Data"]
 Loc = tuple[str | int, ...]
@@ -49,8 +55,12 @@ class SettingsFile:
         """`FILE:LINE: agents.default.tools[0] MESSAGE.`; the line is that of the nearest value that has one."""
         known = next((at[:n] for n in range(len(at), -1, -1) if at[:n] in self.lines), None)
         line = f":{self.lines[known]}" if known is not None else ""
-        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at)
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in at)
         return f"{self.path}{line}: {name.removeprefix('.') or 'the file'} {message}."
+
+
+def _shown(key: str) -> str:
+    return key if key.isprintable() else repr(key)
 
 
 def read_yaml(path: Path, base: Path) -> SettingsFile:
@@ -120,10 +130,12 @@ class _Reader:
         self.lines.setdefault(at, node.start_mark.line + 1)
         if len(self.lines) > MOST_VALUES:
             raise SettingsError([f"{self.path}: holds more than {MOST_VALUES} values."])
+        if len(at) > DEEPEST:
+            raise SettingsError([f"{self.path}: is nested too deeply."])
         match node:
-            case MappingNode():
+            case MappingNode(tag=tag) if tag == f"{_TAG}map":
                 return self._mapping(node, at)
-            case SequenceNode():
+            case SequenceNode(tag=tag) if tag == f"{_TAG}seq":
                 return tuple(self.value(item, (*at, index)) for index, item in enumerate(node.value))
             case _:
                 return self._scalar(node, at)
@@ -144,6 +156,8 @@ class _Reader:
 
     def _scalar(self, node: Node, at: Loc) -> Data:
         if node.tag in _AS_WRITTEN:
+            if _HALF_CHARACTER.search(node.value):
+                self._problem(at, node.start_mark.line + 1, "has half a character in it, a lone surrogate")
             return node.value
         if node.tag in _TYPED and isinstance(node, ScalarNode) and not node.style:
             try:

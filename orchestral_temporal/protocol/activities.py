@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from orchestral_temporal.protocol.base import JsonObject, Word
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.model import (
     ModelDescriptor,
@@ -19,7 +20,6 @@ from orchestral_temporal.protocol.run import AgentDescriptorEnvelope
 from orchestral_temporal.protocol.session import AgentSessionRecord, EffectUncertaintyCommitted
 from orchestral_temporal.protocol.tools import ToolDescriptor, ToolOutcome, ToolPolicyBounds
 from orchestral_temporal.protocol.wal import GenericModelContextTrace
-from orchestral_temporal.protocol.base import JsonObject, Word
 
 
 class Role(StrEnum):
@@ -185,7 +185,7 @@ class ToolRequest(Word):
 
 
 class ToolObservation(Word):
-    """How a call ended: the outcome with what the model sees of it, the digest of the canonical output, the item's measure."""
+    """How a call ended: the outcome as the model sees it, the digest of the canonical output, the item's measure."""
 
     outcome: ToolOutcome
     output_digest: str | None = None
@@ -209,7 +209,9 @@ class PendingRecord(Word):
     """
 
     event_id: str
-    type: Literal["run_input_committed", "tool_exchange_committed", "run_output_committed", "effect_uncertainty_committed"]
+    type: Literal[
+        "run_input_committed", "tool_exchange_committed", "run_output_committed", "effect_uncertainty_committed"
+    ]
     items: tuple[str, ...] = ()
     request_id: str | None = None
     usage: ModelUsage | None = None

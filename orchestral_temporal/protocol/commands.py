@@ -10,7 +10,13 @@ from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse, require
 from orchestral_temporal.protocol.ids import CommandId, Digest, RequestId, RunId
 from orchestral_temporal.protocol.requests import RequestResolution
-from orchestral_temporal.protocol.validation import require_filled, require_namespaced, require_text, validate
+from orchestral_temporal.protocol.validation import (
+    require_filled,
+    require_namespaced,
+    require_sealed,
+    require_text,
+    validate,
+)
 from orchestral_temporal.protocol.words import dump
 
 INPUT_QUEUE: Final = "orchestral/input-queue.v1"
@@ -269,11 +275,7 @@ def _(command: Cancel) -> None:
 @validate.register
 def _(command: AgentCommandEnvelope) -> None:
     _check_fields(command)
-    require(
-        command.command_digest == command_digest(command),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`command_digest` is not the digest of the command; seal it again.",
-    )
+    require_sealed("command_digest", command.command_digest, command_digest(command))
 
 
 @validate.register

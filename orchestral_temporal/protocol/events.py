@@ -26,8 +26,15 @@ from orchestral_temporal.protocol.ids import (
     RunId,
     disposition_id,
 )
-from orchestral_temporal.protocol.requests import PendingRequest, RequestResolution
-from orchestral_temporal.protocol.validation import require_filled, require_sha256, require_text, validate
+from orchestral_temporal.protocol.requests import PendingRequest, RequestResolution, resolution_digest
+from orchestral_temporal.protocol.validation import (
+    require_filled,
+    require_positive,
+    require_sealed,
+    require_sha256,
+    require_text,
+    validate,
+)
 from orchestral_temporal.protocol.words import dump
 
 
@@ -239,16 +246,6 @@ class AgentJournalRecord(Word):
     event: AgentEventEnvelope
 
 
-def resolution_digest(resolution: RequestResolution) -> Digest:
-    """The digest of an answer.
-
-    Raises:
-        ProtocolError: the answer is invalid.
-    """
-    validate(resolution)
-    return digest(resolution)
-
-
 def evidence_digest(proof: ReconciliationProof) -> Digest:
     """The digest of all of a proof but the digest itself."""
     value = dump(proof)
@@ -346,11 +343,7 @@ def _(payload: OutputCommitted) -> None:
 
 @validate.register
 def _(payload: RequestResolved) -> None:
-    require(
-        payload.resolution_digest == resolution_digest(payload.resolution),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`resolution_digest` is not the digest of `resolution`.",
-    )
+    require_sealed("resolution_digest", payload.resolution_digest, resolution_digest(payload.resolution))
     require_filled("request_id", payload.request_id)
 
 
@@ -378,11 +371,7 @@ def _(proof: ReconciliationProof) -> None:
     require_sha256(
         "authoritative_snapshot_digest", proof.authoritative_snapshot_digest, AgentProtocolErrorCode.INVALID_DIGEST
     )
-    require(
-        proof.evidence_digest == evidence_digest(proof),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`evidence_digest` is not the digest of the proof.",
-    )
+    require_sealed("evidence_digest", proof.evidence_digest, evidence_digest(proof))
 
 
 @validate.register
@@ -396,23 +385,15 @@ def _(draft: AgentEventDraft) -> None:
 
 @validate.register
 def _(event: AgentEventEnvelope) -> None:
-    require(event.run_seq != 0, AgentProtocolErrorCode.INVALID_SPEC, "`run_seq` is 0; sequences begin at 1.")
+    require_positive(AgentProtocolErrorCode.INVALID_SPEC, run_seq=event.run_seq)
     validate(draft_of(event))
     value = dump(event)
     del value["event_digest"]
-    require(
-        event.event_digest == digest(value),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`event_digest` is not the digest of the event.",
-    )
+    require_sealed("event_digest", event.event_digest, digest(value))
 
 
 @validate.register
 def _(record: AgentJournalRecord) -> None:
     validate(record.event)
-    require(
-        record.draft_digest == digest(draft_of(record.event)),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`draft_digest` is not the digest of the draft.",
-    )
+    require_sealed("draft_digest", record.draft_digest, digest(draft_of(record.event)))
     _check_authority(record.event.payload, record.authority)

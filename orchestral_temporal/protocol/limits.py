@@ -6,7 +6,7 @@ from typing import Final
 
 from orchestral_temporal.protocol.base import I64, U64, Word
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, require
-from orchestral_temporal.protocol.validation import validate
+from orchestral_temporal.protocol.validation import require_positive, validate
 
 _CURRENCY: Final = re.compile("[A-Z]{3}")
 
@@ -73,12 +73,13 @@ def _(money: MoneyAmount) -> None:
 
 @validate.register
 def _(limits: RunLimits) -> None:
-    for name in ("max_model_steps", "max_tool_calls", "max_input_tokens", "max_output_tokens"):
-        require(
-            getattr(limits, name) != 0,
-            AgentProtocolErrorCode.INVALID_SPEC,
-            f"`{name}` is 0; give at least 1, or null for no limit.",
-        )
+    require_positive(
+        AgentProtocolErrorCode.INVALID_SPEC,
+        max_model_steps=limits.max_model_steps,
+        max_tool_calls=limits.max_tool_calls,
+        max_input_tokens=limits.max_input_tokens,
+        max_output_tokens=limits.max_output_tokens,
+    )
     require(
         limits.deadline_unix_ms is None or limits.deadline_unix_ms > 0,
         AgentProtocolErrorCode.INVALID_SPEC,

@@ -8,7 +8,9 @@ from pydantic import Field
 from orchestral_temporal.protocol.base import U64, Json, JsonObject, SpeltOutWord, Word
 from orchestral_temporal.protocol.errors import require
 from orchestral_temporal.protocol.validation import (
+    require_filled,
     require_namespaced,
+    require_positive,
     require_sha256,
     require_text,
     require_unique,
@@ -180,7 +182,7 @@ class ModelRequest(Word):
     request_id: str
     messages: tuple[ModelMessage, ...]
     tools: tuple[ModelToolDefinition, ...] = ()
-    output_schema: Json = None
+    output_schema: JsonObject | None = None
     max_output_tokens: U64 | None = None
     extensions: JsonObject = Field(default_factory=dict)
 
@@ -280,139 +282,114 @@ class ModelObservation(Word):
     tool_calls: tuple[ObservedToolCall, ...] = ()
 
 
+_REQUEST = ModelErrorCode.INVALID_REQUEST
+_STREAM = ModelErrorCode.PROTOCOL
+
+
 def validate_stream_event(event: ModelStreamEvent, request_id: str, sequence: int) -> None:
     """Check one event of a stream against the request it answers and the number it must have (from 1).
 
     Raises:
         WordError: protocol, or invalid_request for the extensions of a call.
     """
-    require(
-        event.request_id == request_id and event.sequence == sequence > 0,
-        ModelErrorCode.PROTOCOL,
-        "The stream event answers another request or is out of sequence.",
-    )
-    require_text("event_id", event.event_id, ModelErrorCode.PROTOCOL)
+    require(event.request_id == request_id and event.sequence == sequence > 0, _STREAM, "The event is out of place.")
+    require_text("event_id", event.event_id, _STREAM)
     validate(event.payload)
 
 
 @validate.register
 def _(descriptor: ModelDescriptor) -> None:
     capabilities = descriptor.capabilities
-    require_text("backend_id", descriptor.backend_id, ModelErrorCode.INVALID_REQUEST)
-    require(
-        capabilities.max_context_tokens != 0,
-        ModelErrorCode.INVALID_REQUEST,
-        "`max_context_tokens` is 0; give at least 1, or null when it is unknown.",
-    )
+    require_text("backend_id", descriptor.backend_id, _REQUEST)
+    require_positive(_REQUEST, max_context_tokens=capabilities.max_context_tokens)
     require(
         capabilities.tool_calls or not capabilities.parallel_tool_calls,
-        ModelErrorCode.INVALID_REQUEST,
+        _REQUEST,
         "`parallel_tool_calls` goes with `tool_calls` only.",
     )
-    require_namespaced("extensions", descriptor.extensions, ModelErrorCode.INVALID_REQUEST)
+    require_namespaced("extensions", descriptor.extensions, _REQUEST)
 
 
 @validate.register
 def _(meter: ModelTokenMeterDescriptor) -> None:
-    require_text("strategy", meter.strategy, ModelErrorCode.INVALID_REQUEST)
-    require_text("version", meter.version, ModelErrorCode.INVALID_REQUEST)
-    require(
-        meter.accounting is not ModelTokenAccounting.ESTIMATED,
-        ModelErrorCode.INVALID_REQUEST,
-        "`accounting` is estimated; a meter must count exactly or give an upper bound.",
-    )
-    require_sha256("config_digest", meter.config_digest, ModelErrorCode.INVALID_REQUEST)
+    require_text("strategy", meter.strategy, _REQUEST)
+    require_text("version", meter.version, _REQUEST)
+    require(meter.accounting is not ModelTokenAccounting.ESTIMATED, _REQUEST, "`accounting` of a meter must bound.")
+    require_sha256("config_digest", meter.config_digest, _REQUEST)
 
 
 @validate.register
 def _(part: TextPart) -> None:
-    require(part.text != "", ModelErrorCode.INVALID_REQUEST, "`text` is empty; leave the part out.")
+    require_filled("text", part.text, _REQUEST)
 
 
 @validate.register
 def _(part: DataPart) -> None:
-    require_text("media_type", part.media_type, ModelErrorCode.INVALID_REQUEST)
+    require_text("media_type", part.media_type, _REQUEST)
 
 
 @validate.register
 def _(part: ContinuationPart) -> None:
-    require_text("namespace", part.namespace, ModelErrorCode.INVALID_REQUEST)
+    require_text("namespace", part.namespace, _REQUEST)
 
 
 @validate.register
 def _(part: ToolCallPart) -> None:
-    require_text("call_id", part.call_id, ModelErrorCode.INVALID_REQUEST)
-    require_text("name", part.name, ModelErrorCode.INVALID_REQUEST)
-    require_namespaced("extensions", part.extensions, ModelErrorCode.INVALID_REQUEST)
+    require_text("call_id", part.call_id, _REQUEST)
+    require_text("name", part.name, _REQUEST)
+    require_namespaced("extensions", part.extensions, _REQUEST)
 
 
 @validate.register
 def _(part: ToolResultPart) -> None:
-    require_text("call_id", part.call_id, ModelErrorCode.INVALID_REQUEST)
+    require_text("call_id", part.call_id, _REQUEST)
 
 
 @validate.register
 def _(message: ModelMessage) -> None:
-    require(bool(message.content), ModelErrorCode.INVALID_REQUEST, "`content` is empty; give at least one part.")
+    require(bool(message.content), _REQUEST, "`content` is empty; give at least one part.")
     validate_each(message.content)
     namespaces = [part.namespace for part in message.content if isinstance(part, ContinuationPart)]
-    require(
-        message.role is ModelRole.ASSISTANT or not namespaces,
-        ModelErrorCode.INVALID_REQUEST,
-        "A continuation stands in a message that is not the assistant's.",
-    )
-    require_unique("namespace", namespaces, ModelErrorCode.INVALID_REQUEST)
+    require(message.role is ModelRole.ASSISTANT or not namespaces, _REQUEST, "A continuation is the assistant's.")
+    require_unique("namespace", namespaces, _REQUEST)
 
 
 @validate.register
 def _(tool: ModelToolDefinition) -> None:
-    require_text("name", tool.name, ModelErrorCode.INVALID_REQUEST)
-    require_text("description", tool.description, ModelErrorCode.INVALID_REQUEST)
+    require_text("name", tool.name, _REQUEST)
+    require_text("description", tool.description, _REQUEST)
 
 
 @validate.register
 def _(request: ModelRequest) -> None:
-    require_text("request_id", request.request_id, ModelErrorCode.INVALID_REQUEST)
-    require(bool(request.messages), ModelErrorCode.INVALID_REQUEST, "`messages` is empty; give at least one.")
-    require(
-        request.max_output_tokens != 0,
-        ModelErrorCode.INVALID_REQUEST,
-        "`max_output_tokens` is 0; give at least 1, or null for the backend's own.",
-    )
+    require_text("request_id", request.request_id, _REQUEST)
+    require(bool(request.messages), _REQUEST, "`messages` is empty; give at least one.")
+    require_positive(_REQUEST, max_output_tokens=request.max_output_tokens)
     validate_each(request.messages)
     validate_each(request.tools)
-    require_unique("tools", (tool.name for tool in request.tools), ModelErrorCode.INVALID_REQUEST)
-    require(
-        request.output_schema is None or isinstance(request.output_schema, dict),
-        ModelErrorCode.INVALID_REQUEST,
-        "`output_schema` is no JSON object; give a schema or null.",
-    )
-    require_namespaced("extensions", request.extensions, ModelErrorCode.INVALID_REQUEST)
+    require_unique("tools", (tool.name for tool in request.tools), _REQUEST)
+    require_namespaced("extensions", request.extensions, _REQUEST)
 
 
 @validate.register
 def _(event: TextDelta) -> None:
-    require(event.delta != "", ModelErrorCode.PROTOCOL, "The stream brings an empty text delta.")
+    require_filled("delta", event.delta, _STREAM)
 
 
 @validate.register
 def _(event: Continuation) -> None:
-    require_text("namespace", event.namespace, ModelErrorCode.PROTOCOL)
+    require_text("namespace", event.namespace, _STREAM)
 
 
 @validate.register
 def _(event: ToolCallStart) -> None:
-    require_text("call_id", event.call_id, ModelErrorCode.PROTOCOL)
-    require_text("name", event.name, ModelErrorCode.PROTOCOL)
-    require_namespaced("extensions", event.extensions, ModelErrorCode.INVALID_REQUEST)
+    require_text("call_id", event.call_id, _STREAM)
+    require_text("name", event.name, _STREAM)
+    require_namespaced("extensions", event.extensions, _REQUEST)
 
 
 @validate.register
-def _(event: ToolCallArgumentsDelta) -> None:
-    require_text("call_id", event.call_id, ModelErrorCode.PROTOCOL)
-    require(event.delta != "", ModelErrorCode.PROTOCOL, "The stream brings an empty arguments delta.")
-
-
-@validate.register
-def _(event: ToolCallEnd) -> None:
-    require_text("call_id", event.call_id, ModelErrorCode.PROTOCOL)
+def _(event: ToolCallArgumentsDelta | ToolCallEnd) -> None:
+    require_text("call_id", event.call_id, _STREAM)
+    if isinstance(event, ToolCallArgumentsDelta):
+        require_filled("delta", event.delta, _STREAM)

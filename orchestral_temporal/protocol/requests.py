@@ -7,6 +7,7 @@ from pydantic import Field
 
 from orchestral_temporal.protocol.base import Json, Word
 from orchestral_temporal.protocol.content import Content, validate_list
+from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, require
 from orchestral_temporal.protocol.ids import ApprovalGrantRef, Digest, RequestId, SchemaRef, is_blank
 from orchestral_temporal.protocol.run import PendingRequestKind
@@ -93,6 +94,16 @@ def resolution_kind(resolution: RequestResolution) -> PendingRequestKind:
     if isinstance(resolution, ExternalResult):
         return PendingRequestKind.EXTERNAL_ACTION
     return PendingRequestKind(resolution.type)
+
+
+def resolution_digest(resolution: RequestResolution) -> Digest:
+    """The digest of an answer.
+
+    Raises:
+        ProtocolError: the answer is invalid.
+    """
+    validate(resolution)
+    return digest(resolution)
 
 
 @validate.register

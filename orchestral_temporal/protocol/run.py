@@ -26,6 +26,8 @@ from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
 from orchestral_temporal.protocol.validation import (
     require_filled,
     require_namespaced,
+    require_positive,
+    require_sealed,
     require_unique,
     validate,
     validate_each,
@@ -226,11 +228,7 @@ def _(capability: ResourceCapability) -> None:
         AgentProtocolErrorCode.INVALID_SPEC,
         "`modes` of a resource is empty; give snapshot, on_demand or both.",
     )
-    require(
-        capability.max_bindings != 0,
-        AgentProtocolErrorCode.INVALID_SPEC,
-        "`max_bindings` is 0; give at least 1, or null for no limit.",
-    )
+    require_positive(AgentProtocolErrorCode.INVALID_SPEC, max_bindings=capability.max_bindings)
 
 
 @validate.register
@@ -256,11 +254,7 @@ def _(descriptor: AgentDescriptor) -> None:
 @validate.register
 def _(envelope: AgentDescriptorEnvelope) -> None:
     validate(envelope.descriptor)
-    require(
-        envelope.descriptor_digest == digest(envelope.descriptor),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`descriptor_digest` is not the digest of `descriptor`; seal the descriptor again.",
-    )
+    require_sealed("descriptor_digest", envelope.descriptor_digest, digest(envelope.descriptor))
 
 
 @validate.register
@@ -287,8 +281,4 @@ def _(run: AgentRunEnvelope) -> None:
     require_namespaced("extensions", spec.extensions)
     validate_each(spec.resources)
     require_unique("resources", (binding.binding_id for binding in spec.resources))
-    require(
-        run.spec_digest == digest(spec),
-        AgentProtocolErrorCode.INVALID_DIGEST,
-        "`spec_digest` is not the digest of `spec`; seal the spec again.",
-    )
+    require_sealed("spec_digest", run.spec_digest, digest(spec))

@@ -23,6 +23,8 @@ from orchestral_temporal.protocol.model import (
 )
 from orchestral_temporal.protocol.validation import (
     require_filled,
+    require_positive,
+    require_sealed,
     require_sha256,
     require_text,
     require_unique,
@@ -186,13 +188,14 @@ def _objects(value: Json) -> Iterator[JsonObject]:
 
 def _check_artifacts(exchange: ToolExchangeCommitted) -> None:
     results = [part.result for part in exchange.tool.content if isinstance(part, ToolResultPart)]
+    shown = [found for result in results for found in _objects(result) if "artifact_ref" in found]
     for artifact in exchange.retained_artifacts:
         require_filled("artifact_ref", artifact.artifact_ref, _INVALID)
         require_sha256("digest", artifact.digest, _INVALID)
     require_unique("retained_artifacts", (each.artifact_ref for each in exchange.retained_artifacts), _INVALID)
     for artifact in exchange.retained_artifacts:
         require(
-            any(dump(artifact) == found for result in results for found in _objects(result)),
+            dump(artifact) in shown,
             _INVALID,
             "`retained_artifacts` names an artifact that no result of the exchange shows.",
         )
@@ -268,12 +271,8 @@ def _(draft: AgentSessionEventDraft) -> None:
 
 @validate.register
 def _(record: AgentSessionRecord) -> None:
-    require(record.session_seq != 0, _INVALID, "`session_seq` is 0; sequences begin at 1.")
+    require_positive(_INVALID, session_seq=record.session_seq)
     _check_ids(record.event_id, record.session_id, record.run_id)
     validate(record.payload)
     require_sha256("draft_digest", record.draft_digest, _INVALID)
-    require(
-        record.event_digest == session_event_digest(record),
-        _INVALID,
-        "`event_digest` is not the digest of the record.",
-    )
+    require_sealed("event_digest", record.event_digest, session_event_digest(record), _INVALID)

@@ -21,7 +21,7 @@ from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.ids import DeliveryId, Digest, RequestId
 from orchestral_temporal.protocol.requests import PendingRequest
 from orchestral_temporal.protocol.run import AgentStartRequest
-from orchestral_temporal.protocol.validation import validate, validate_each
+from orchestral_temporal.protocol.validation import require_positive, validate, validate_each
 
 
 class AgentRunStatus(StrEnum):
@@ -228,7 +228,7 @@ def _check_terminal(view: AgentRunView, terminal: AgentTerminalState) -> None:
 def _(view: AgentRunView) -> None:
     validate(view.execution)
     validate(view.admission)
-    require(view.last_run_seq != 0, AgentProtocolErrorCode.INVALID_SPEC, "`last_run_seq` is 0; sequences begin at 1.")
+    require_positive(AgentProtocolErrorCode.INVALID_SPEC, last_run_seq=view.last_run_seq)
     validate_each(view.pending_requests)
     ids = [request.request_id for request in view.pending_requests]
     require(

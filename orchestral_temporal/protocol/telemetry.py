@@ -13,6 +13,7 @@ from orchestral_temporal.protocol.ids import OutputId, RunId, TelemetryId, ToolA
 from orchestral_temporal.protocol.validation import (
     require_filled,
     require_namespaced,
+    require_positive,
     require_text,
     validate,
     validate_each,
@@ -289,7 +290,5 @@ def _(telemetry: TelemetryExtension) -> None:
 def _(envelope: AgentTelemetryEnvelope) -> None:
     require_filled("telemetry_id", envelope.telemetry_id)
     require_filled("run_id", envelope.run_id)
-    require(
-        envelope.provider_seq != 0, AgentProtocolErrorCode.INVALID_SPEC, "`provider_seq` is 0; give null or from 1."
-    )
+    require_positive(AgentProtocolErrorCode.INVALID_SPEC, provider_seq=envelope.provider_seq)
     validate(envelope.payload)

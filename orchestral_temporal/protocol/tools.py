@@ -9,7 +9,13 @@ from orchestral_temporal.protocol.base import U64, Json, JsonObject, OrderedSet,
 from orchestral_temporal.protocol.content import ArtifactRefWithDigest
 from orchestral_temporal.protocol.errors import require
 from orchestral_temporal.protocol.ids import is_blank
-from orchestral_temporal.protocol.validation import require_filled, require_sha256, require_text, validate
+from orchestral_temporal.protocol.validation import (
+    require_filled,
+    require_positive,
+    require_sha256,
+    require_text,
+    validate,
+)
 
 
 class EffectScope(StrEnum):
@@ -283,10 +289,10 @@ def _require_invocation_text(name: str, text: str) -> None:
 
 @validate.register
 def _(bounds: ToolPolicyBounds) -> None:
-    require(
-        bounds.max_timeout_ms != 0 and bounds.max_output_bytes != 0,
+    require_positive(
         ToolProtocolErrorCode.INVALID_POLICY,
-        "`max_timeout_ms` or `max_output_bytes` is 0; give at least 1, or null for no limit.",
+        max_timeout_ms=bounds.max_timeout_ms,
+        max_output_bytes=bounds.max_output_bytes,
     )
     sets = {
         "sandbox.allowed_profiles": bounds.sandbox.allowed_profiles,
@@ -338,7 +344,7 @@ def _(artifact: ToolArtifact) -> None:
     require_sha256("digest", artifact.artifact.digest, ToolProtocolErrorCode.INVALID_INVOCATION)
     _require_invocation_text("media_type", artifact.media_type)
     _require_invocation_text("summary", artifact.summary)
-    require(artifact.byte_size > 0, ToolProtocolErrorCode.INVALID_INVOCATION, "`byte_size` is 0.")
+    require_positive(ToolProtocolErrorCode.INVALID_INVOCATION, byte_size=artifact.byte_size)
 
 
 @validate.register

@@ -37,7 +37,7 @@ def validate_each(parts: Iterable[object]) -> None:
 
 def require_filled(name: str, text: str | None, code: StrEnum = AgentProtocolErrorCode.INVALID_SPEC) -> None:
     """Refuse an empty id or reference; null is not empty."""
-    require(text != "", code, f"`{name}` is empty; give an id, or null where the field may be null.")
+    require(text != "", code, f"`{name}` is empty; give it a value, or null where the field may be null.")
 
 
 def require_text(name: str, text: str | None, code: StrEnum = AgentProtocolErrorCode.INVALID_SPEC) -> None:
@@ -54,6 +54,11 @@ def require_positive(code: StrEnum, **numbers: int | None) -> None:
     """Refuse a count or sequence that is 0; null is not refused."""
     for name, number in numbers.items():
         require(number != 0, code, f"`{name}` is 0; give at least 1, or null where the field may be null.")
+
+
+def require_sealed(name: str, given: str, computed: str, code: StrEnum = AgentProtocolErrorCode.INVALID_DIGEST) -> None:
+    """Refuse a digest that is not that of what it stands for."""
+    require(given == computed, code, f"`{name}` is not the digest of what it seals; seal that again.")
 
 
 def require_unique(name: str, keys: Iterable[str], code: StrEnum = AgentProtocolErrorCode.INVALID_SPEC) -> None:

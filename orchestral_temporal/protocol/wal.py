@@ -37,6 +37,7 @@ from orchestral_temporal.protocol.trace import GenericModelContextTrace
 from orchestral_temporal.protocol.validation import (
     require_filled,
     require_positive,
+    require_sealed,
     require_sha256,
     require_text,
     require_unique,
@@ -336,8 +337,4 @@ def _(record: GenericCheckpointRecord) -> None:
     require_positive(_INVALID, checkpoint_seq=record.checkpoint_seq)
     _check_draft(record.event_id, record.run_id, record.payload)
     require_sha256("draft_digest", record.draft_digest, _INVALID)
-    require(
-        record.event_digest == checkpoint_event_digest(record),
-        _INVALID,
-        "`event_digest` is not the digest of the record.",
-    )
+    require_sealed("event_digest", record.event_digest, checkpoint_event_digest(record), _INVALID)

@@ -245,4 +245,4 @@ def _sentence(name: str, problem: ErrorDetails) -> str:
         remedy = f"has an unknown {problem['ctx']['discriminator']}; use {problem['ctx']['expected_tags']}"
     else:
         remedy = f"is {kind_of(problem['input'])}; it {problem['msg'].removeprefix('Input ')}"
-    return f"{name}: `{path[:_PATH_CHARACTERS]}` {remedy}."
+    return f"{name}: `{path[:_PATH_CHARACTERS]}` {remedy}." if path else f"{name} {remedy}."

@@ -1,6 +1,6 @@
 """What a worker knows of an agent: the parts of its authority and the ports behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Final
 
 from orchestral_temporal.core.start import start_refused
 from orchestral_temporal.ports import ModelBackend, TokenMeter, Tool
-from orchestral_temporal.protocol.activities import BoundTool, ModelPart, RunPart, ToolsPart
+from orchestral_temporal.protocol.activities import BoundTool, ModelPart, Role, RunPart, ToolsPart
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
 from orchestral_temporal.protocol.run import (
@@ -32,6 +32,8 @@ CONTEXT_TOKENS: Final = 131_072
 
 OUTPUT_TOKENS: Final = 4_096
 """Output tokens reserved for one turn where the configuration names none."""
+
+NO_LIMITS: Final = RunLimits()
 
 DEFAULT_INSTRUCTIONS: Final = """\
 You carry out the task you are given and report what you found.
@@ -105,56 +107,66 @@ class HostedAgent:
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """What an agent is made of before it is bound; ceilings and defaults as `design/answers.md` 12 names them."""
+    """What an agent is made of before it is bound; ceilings and defaults as `design/answers.md` 12 names them.
+
+    `backend` is none in a process that does not serve the model.
+    """
 
     name: str
-    backend: ModelBackend
+    backend: ModelBackend | None
     tools: Sequence[Tool] = ()
     instructions: str = DEFAULT_INSTRUCTIONS
     roots: tuple[Path, ...] = ()
-    ceilings: RunLimits = RunLimits()
-    run_limits: RunLimits = RunLimits()
+    ceilings: RunLimits = NO_LIMITS
+    run_limits: RunLimits = NO_LIMITS
     strict_calls: bool = False
     context_tokens: int = CONTEXT_TOKENS
     max_output_tokens: int = OUTPUT_TOKENS
 
 
-def host(plan: AgentPlan, namespace: str) -> HostedAgent:
-    """An agent ready to be served: its parts sealed, its tools behind the guard.
+def host(plan: AgentPlan, namespace: str, roles: Collection[Role] = tuple(Role)) -> HostedAgent:
+    """An agent ready to be served: the parts of these roles sealed, its tools behind the guard.
+
+    What another process serves must be absent here, so that a run asks that process for it (decision 22).
 
     Raises:
         WordError: a tool's descriptor is invalid, or two tools share a name.
     """
-    guard = ToolGuard(plan.tools)
-    bound = tuple(BoundTool(descriptor=each.descriptor, view_contract=each.view_contract) for each in guard.tools)
     return HostedAgent(
         name=plan.name,
-        run=RunPart(
-            binding_ref=f"temporal:{namespace}/{plan.name}",
-            descriptor=seal_descriptor(_descriptor(plan)),
-            instructions=plan.instructions,
-            max_model_steps=plan.ceilings.max_model_steps,
-            max_tool_calls=plan.ceilings.max_tool_calls,
-            run_limits=plan.run_limits,
-            strict_calls=plan.strict_calls,
-        ),
-        model=HostedModel(
-            part=ModelPart(
-                descriptor=plan.backend.descriptor,
-                meter=METER,
-                redispatchable=plan.backend.redispatchable,
-                max_context_tokens=plan.context_tokens,
-                reserved_output_tokens=plan.max_output_tokens,
-            ),
-            backend=plan.backend,
-            meter=ByteMeter(),
-        ),
-        tools=HostedTools(
-            part=ToolsPart(tools=bound, grant=_grant(plan)),
-            guard=guard,
-            roots=plan.roots,
-        ),
+        run=_run_part(plan, namespace) if Role.RUN in roles else None,
+        model=_model(plan, plan.backend) if Role.MODEL in roles and plan.backend is not None else None,
+        tools=_tools(plan) if Role.TOOLS in roles else None,
     )
+
+
+def _run_part(plan: AgentPlan, namespace: str) -> RunPart:
+    return RunPart(
+        binding_ref=f"temporal:{namespace}/{plan.name}",
+        descriptor=seal_descriptor(_descriptor(plan)),
+        instructions=plan.instructions,
+        max_model_steps=plan.ceilings.max_model_steps,
+        max_tool_calls=plan.ceilings.max_tool_calls,
+        run_limits=plan.run_limits,
+        strict_calls=plan.strict_calls,
+    )
+
+
+def _model(plan: AgentPlan, backend: ModelBackend) -> HostedModel:
+    part = ModelPart(
+        descriptor=backend.descriptor,
+        meter=METER,
+        redispatchable=backend.redispatchable,
+        max_context_tokens=plan.context_tokens,
+        reserved_output_tokens=plan.max_output_tokens,
+    )
+    return HostedModel(part=part, backend=backend, meter=ByteMeter())
+
+
+def _tools(plan: AgentPlan) -> HostedTools:
+    guard = ToolGuard(plan.tools)
+    bound = tuple(BoundTool(descriptor=each.descriptor, view_contract=each.view_contract) for each in guard.tools)
+    return HostedTools(part=ToolsPart(tools=bound, grant=_grant(plan)), guard=guard, roots=plan.roots)
 
 
 def _descriptor(plan: AgentPlan) -> AgentDescriptor:

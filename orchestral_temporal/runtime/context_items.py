@@ -144,7 +144,9 @@ class ContextItems:
                 if whole is not None:
                     self._keep(attempt, listed)
                     return whole
-        raise ContextMissing(f"The history of run {attempt.run_id!r} does not hold the context of round {attempt.round}.")
+        raise ContextMissing(
+            f"The history of run {attempt.run_id!r} does not hold the context of round {attempt.round}."
+        )
 
     def _folded(self, attempt: ModelAttempt, manifests: dict[str, Manifest]) -> tuple[str, ...] | None:
         """The item list by way of the manifests: back to a known list or to one that extends nothing."""

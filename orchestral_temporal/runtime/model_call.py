@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from orchestral_temporal.core.assembly import Assembly, Breach, failure_code, step, unfinished
-from orchestral_temporal.core.calls import read_arguments
+from orchestral_temporal.core.calls import bounded, read_arguments
 from orchestral_temporal.core.items import assistant_item, context_digest, messages
+from orchestral_temporal.core.limits import MODEL_TURN_BYTES
 from orchestral_temporal.ports import ModelBackend, ModelFault, TokenMeter
 from orchestral_temporal.protocol.activities import Heartbeat, Item, Measure, ModelAttempt, ModelResult, ToolsItem
 from orchestral_temporal.protocol.digest import canonical, sha256
@@ -15,7 +16,7 @@ from orchestral_temporal.protocol.model import (
     ModelRequest,
     TextDelta,
 )
-from orchestral_temporal.runtime.context_items import ContextItems
+from orchestral_temporal.protocol.words import to_json
 
 LIVE_TAIL_CHARACTERS = 4_096
 """Characters of live text in a heartbeat: at four bytes each the 16 KB of decision 27."""
@@ -30,7 +31,7 @@ class ModelCallFailed(Exception):  # noqa: N818 -- the run's failure, not an err
 
 
 class LiveText:
-    """The newest text of an attempt as its heartbeat shows it: a window with its offset, so that nobody misses a part."""
+    """The newest text of an attempt as its heartbeat shows it: a window with its offset, so that no part is missed."""
 
     def __init__(self) -> None:
         self.request_digest: str | None = None
@@ -76,8 +77,6 @@ def build_request(attempt: ModelAttempt, items: Sequence[Item]) -> ModelRequest:
     )
 
 
-
-
 def _digest(item: Item) -> str:
     return sha256(canonical(item))
 
@@ -107,9 +106,13 @@ async def call_model(
         raise ModelCallFailed("context_overflow", error)
     live.request_digest = sha256(body)
     try:
-        observation = await _observe(request, backend, live.add)
+        observation = bounded(await _observe(request, backend, live.add))
     except ModelFault as fault:
         raise ModelCallFailed(failure_code(fault.error.code), fault.error) from fault
+    size = len(to_json(observation).encode())
+    if size > MODEL_TURN_BYTES:
+        message = f"The model's turn has {size} bytes; at most {MODEL_TURN_BYTES} can be kept."
+        raise ModelCallFailed("model_output_too_large", ModelError(code=ModelErrorCode.INTERNAL, message=message))
     return ModelResult(
         observation=observation,
         item=_measure(observation, meter),

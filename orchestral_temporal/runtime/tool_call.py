@@ -29,6 +29,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from traceback import format_exception
 from typing import Final, ParamSpec, TypeVar
 
 import structlog
@@ -253,7 +254,9 @@ async def _answer(tool: Tool, arguments: JsonObject, call: GuardedCall) -> _Answ
     except ToolFailed as failure:
         return _failed(_text(failure.code, "tool_error"), failure.message, retryable=bool(failure.retryable))
     except (Exception, SystemExit) as fault:  # noqa: BLE001 -- whatever a tool raises is its answer, not our end
-        _log.warning("tool_raised", tool_id=tool.descriptor.tool_id, call_id=call.idempotency_key, exc_info=fault)
+        # As text: a renderer that is given the exception itself may print local variables, which may be secret.
+        trace = "".join(format_exception(fault))
+        _log.warning("tool_raised", tool_id=tool.descriptor.tool_id, call_id=call.idempotency_key, traceback=trace)
         return _failed("tool_error", f"{type(fault).__name__}: {_text(fault, 'no message')}")
 
 

@@ -1,8 +1,7 @@
 """The activities of a call: decode, call the runtime, map errors (decisions 3, 17, 21, 22)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from temporalio import activity
@@ -32,15 +31,9 @@ from orchestral_temporal.runtime.context_items import ContextItems, ContextMissi
 from orchestral_temporal.runtime.model_call import LiveText, ModelCallFailed, call_model
 from orchestral_temporal.runtime.tool_call import CallContext, interrupted
 from orchestral_temporal.temporal import failures, names
+from orchestral_temporal.temporal.beating import beating
 from orchestral_temporal.temporal.history import RunHistorySource
 
-BEATS: Final = 4
-"""Heartbeats in one heartbeat time-out: three may be late or lost (decision 15)."""
-
-STOP_SECONDS: Final = 1.0
-"""How long a call that was told to stop is waited for, so that its connections are closed in order."""
-
-Result = TypeVar("Result")
 _log = structlog.get_logger(__name__)
 
 
@@ -81,7 +74,7 @@ class CallActivities:
         return Binding(
             queues=self._queues,
             timeouts=self._timeouts,
-            attributes=await self._attributes(activity.client()),
+            attributes=await beating(self._attributes(activity.client())),
             run=run,
             model=model.part if model is not None else None,
             tools=tools.part if tools is not None else None,
@@ -108,7 +101,7 @@ class CallActivities:
             return result
 
         try:
-            return await _beating(work(), live.beat, attempt.live_text_ms)
+            return await beating(work(), live.beat, attempt.live_text_ms)
         except ModelCallFailed as failed:
             raise failures.model_failed(failed.code, failed.error) from None
         except ContextMissing as missing:
@@ -136,11 +129,10 @@ class CallActivities:
         )
         roots = tuple(str(root) for root in tools.roots)
         context = CallContext(workspaces=request.workspaces, readable_roots=roots)
-        beat = Heartbeat()
         try:
-            report = await _beating(tools.guard.invoke(invocation, context), lambda: beat, None)
+            report = await beating(tools.guard.invoke(invocation, context))
         except asyncio.CancelledError:
-            _give_back_if_stopping(request.invocation_id, beat)
+            _give_back_if_stopping(request.invocation_id, Heartbeat())
             details = activity.cancellation_details()
             if details is None or not details.cancel_requested:
                 raise
@@ -177,23 +169,3 @@ def _give_back_if_stopping(call: str, beat: Heartbeat) -> None:
     details = activity.cancellation_details()
     if details is not None and details.worker_shutdown and not details.cancel_requested:
         raise failures.abandoned(f"The worker stopped while it carried out {call}.", dump(beat)) from None
-
-
-async def _beating(
-    work: Coroutine[None, None, Result], beat: Callable[[], Heartbeat], live_text_ms: int | None
-) -> Result:
-    """Await work and heartbeat beside it, at least four times a time-out."""
-    timeout = activity.info().heartbeat_timeout
-    pause = timeout.total_seconds() / BEATS if timeout is not None else 1.0
-    if live_text_ms is not None:
-        pause = min(pause, live_text_ms / 1000)
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            activity.heartbeat(beat())
-            await asyncio.wait([task], timeout=pause)
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task], timeout=STOP_SECONDS)
-        raise
-    return task.result()

@@ -4,13 +4,15 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, cast
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
+    RPCTimeoutOrCancelledError,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -21,27 +23,32 @@ from temporalio.common import TypedSearchAttributes, WorkflowIDConflictPolicy, W
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from orchestral_temporal.core.limits import START_BYTES
-from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
+from orchestral_temporal.core.limits import START_BYTES, TASK_SECONDS
+from orchestral_temporal.core.result import refused_result
+from orchestral_temporal.core.start import Start, read_start, start_refused
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
-from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejectionCode, ProtocolError, refuse
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejection, AgentRejectionCode, refuse
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import failures, names, visibility
-from orchestral_temporal.temporal.watch import Frame, follow, grown
+from orchestral_temporal.temporal.connecting import connected
+from orchestral_temporal.temporal.converter import converted
+from orchestral_temporal.temporal.listing import Listed, find_runs
+from orchestral_temporal.temporal.watch import OUTAGE_PAUSE, OUTAGES, Frame, follow, grown
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
 """How long one call to the server may take before the caller hears of it."""
 
-RETRY_PAUSE: Final = 0.5
-"""Seconds between two tries while the server does not answer."""
-
 
 class ContinuityUnknown(Exception):  # noqa: N818 -- the wire's word for what a reader cannot see
     """Nobody can say how the run stands: it was terminated, or its history is gone."""
+
+
+class _Unanswered(ContinuityUnknown):
+    """Nobody answers for the run now: its worker or the server is away, or it is not accepted yet."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +87,18 @@ class Turn:
 
 
 class AgentClient:
-    """Starts runs and finds them, on a Temporal client that has our data converter."""
+    """Starts runs and finds them, through any Temporal client: one with other payload forms gets a twin with ours."""
 
-    def __init__(self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE, attributes: bool = True) -> None:
-        """Wrap a client; `attributes` is false where the namespace does not know our search attributes."""
-        self.temporal = client
+    def __init__(self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE) -> None:
+        self.temporal = converted(client)
         self._task_queue = task_queue
-        self._attributes = attributes
 
-    async def start(  # noqa: PLR0913 -- the fields of the short form
+    @classmethod
+    async def connect(cls, *, task_queue: str = names.DEFAULT_QUEUE) -> "AgentClient":
+        """Connect as `TEMPORAL_*` variables and `temporal.toml` say, else on this machine (`connecting`)."""
+        return cls(await connected(), task_queue=task_queue)
+
+    async def start(
         self,
         task: str | Sequence[JsonObject],
         *,
@@ -138,28 +148,33 @@ class AgentClient:
             )
         start = read_start(value, run_id)
         try:
-            handle = await self.temporal.start_workflow(
+            handle = await self._start(value, start, _pairs(start))
+        except RPCError as fault:
+            if not _lacks_attributes(fault):
+                raise
+            # A run that is hard to find is better than none (`orchestral setup` registers the attributes).
+            handle = await self._start(value, start, None)
+        await self._same_spec(handle, start)
+        return RunHandle(self.temporal, run_id)
+
+    async def _start(
+        self, value: JsonObject, start: Start, attributes: TypedSearchAttributes | None
+    ) -> WorkflowHandle[object, object]:
+        try:
+            return await self.temporal.start_workflow(
                 names.AGENT_RUN,
                 value,
-                id=run_id,
+                id=start.run_id,
                 task_queue=self._task_queue,
+                task_timeout=timedelta(seconds=TASK_SECONDS),
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=self._pairs(start),
+                search_attributes=attributes,
                 static_summary=visibility.summary(_first_text(start)),
                 rpc_timeout=RPC_TIMEOUT,
             )
         except WorkflowAlreadyStartedError:
-            handle = self.temporal.get_workflow_handle(run_id)
-        await self._same_spec(handle, start)
-        return RunHandle(self.temporal, run_id)
-
-    def _pairs(self, start: Start) -> TypedSearchAttributes | None:
-        if not self._attributes:
-            return None
-        options = start.options
-        pairs = visibility.client_pairs(options.agent, start.session_id, options.tenant)
-        return TypedSearchAttributes(pairs)
+            return self.temporal.get_workflow_handle(start.run_id)
 
     async def _same_spec(self, handle: WorkflowHandle[object, object], start: Start) -> None:
         """Compare with the input of the execution that has the id (`answers.md` 8)."""
@@ -180,6 +195,21 @@ class AgentClient:
     def run(self, run_id: str) -> "RunHandle":
         """A run by its id."""
         return RunHandle(self.temporal, run_id)
+
+    def find(
+        self,
+        *,
+        status: AgentRunStatus | None = None,
+        waiting: str | None = None,
+        session_id: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Listed]:
+        """The runs that match, by their search attributes; `waiting` is `input` or `approval`.
+
+        Raises:
+            RPCError: the server does not answer, or (INVALID_ARGUMENT) does not know our search attributes.
+        """
+        return find_runs(self.temporal, status=status, waiting=waiting, session_id=session_id, limit=limit)
 
     async def run_text(self, task: str, *, session_id: str | None = None, run_id: str | None = None) -> Turn:
         """Start a run and wait for its end."""
@@ -210,9 +240,9 @@ class RunHandle:
             except WorkflowFailureError as failed:
                 return Turn(_result_of(failed, self.run_id))
             except RPCError as fault:
-                if fault.status not in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+                if fault.status not in OUTAGES:
                     raise ContinuityUnknown(f"The run {self.run_id!r} cannot be read: {fault}.") from None
-            await asyncio.sleep(RETRY_PAUSE)
+            await asyncio.sleep(OUTAGE_PAUSE)
 
     async def closed(self) -> Turn | None:
         """The end of a run that has ended, read without replaying it (decision 24); none while it goes on."""
@@ -235,19 +265,34 @@ class RunHandle:
             return await self._query(names.QUERY_INSPECT, {})
         if ended.result["view"] is None:
             failure = ended.failure or {}
-            raise ContinuityUnknown(f"The run {self.run_id!r} has no view: {failure.get('message', 'it does not fit')}.")
+            raise ContinuityUnknown(
+                f"The run {self.run_id!r} has no view: {failure.get('message', 'it does not fit')}."
+            )
         kept = ("view", "status", "usage", "text", "failure", "reason")
         return {key: ended.result[key] for key in kept}
 
     async def events(self, after: int = 0, *, more: bool = False) -> AsyncIterator[AgentJournalRecord]:
         """The committed journal after a sequence number, each record once and in order (F014).
 
-        Without `more` it ends with what is committed now; with it, at the run's end.
+        Without `more` it ends with what is committed now; with it, at the run's end, through outages.
+
+        Raises:
+            ContinuityUnknown: nobody answers (without `more`), or the run's end cannot be read.
+            RPCError: the run does not exist, or (without `more`) the server does not answer.
         """
         seen = after
         while True:
-            ended = await self.closed()
-            for record in await self._records(ended, seen):
+            ended, records = None, ()
+            try:
+                ended = await self.closed()
+                records = await self._records(ended, seen)
+            except _Unanswered:
+                if not more:
+                    raise
+            except RPCError as fault:
+                if not more or fault.status not in OUTAGES:
+                    raise
+            for record in records:
                 yield record
                 seen = record.event.run_seq
             if ended is not None or not more:
@@ -277,9 +322,10 @@ class RunHandle:
         async for frame in follow(self._client, self.run_id):
             yield frame
             if frame.kind == "committed":
-                for record in await self._records(None, seen):
-                    seen = record.event.run_seq
-                    yield Frame("event", event=record)
+                with suppress(_Unanswered):  # later frames, or the end, bring what is missed now
+                    for record in await self._records(None, seen):
+                        seen = record.event.run_seq
+                        yield Frame("event", event=record)
         ended = await self.wait()
         if isinstance(ended.result["journal"], list):
             for record in await self._records(ended, seen):
@@ -301,8 +347,8 @@ class RunHandle:
             if isinstance(refused.cause, ApplicationError) and refused.cause.type == "AcceptedUpdateCompletedWorkflow":
                 return await self.ack(command.command_id)
             refuse(_code(refused.cause), failures.sentence(refused.cause))
-        except RPCError as fault:
-            if fault.status is RPCStatusCode.NOT_FOUND:
+        except (RPCError, RPCTimeoutOrCancelledError) as fault:
+            if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
                 refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {self.run_id!r} has ended or does not exist.")
             await self._handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=RPC_TIMEOUT)
             raise ContinuityUnknown("The cancel is on its way; no worker has acknowledged it yet.") from None
@@ -314,17 +360,27 @@ class RunHandle:
         if ended is None:
             return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
         acks = ended.result["acks"]
-        for value in acks if isinstance(acks, list) else []:
-            found = parse_value(CommandAck, value)
-            if found.command_id == command_id:
-                return found
-        refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
+        known = [parse_value(CommandAck, value) for value in acks] if isinstance(acks, list) else []
+        found = next((each for each in known if each.command_id == command_id), None)
+        if found is not None:
+            return found
+        return refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
 
     async def _query(self, name: str, asked: JsonObject) -> JsonObject:
         try:
             return await self._handle.query(name, asked, result_type=dict, rpc_timeout=RPC_TIMEOUT)
         except (WorkflowQueryFailedError, RPCError) as fault:
-            raise ContinuityUnknown(f"The run {self.run_id!r} does not answer: {fault}.") from None
+            raise _Unanswered(f"The run {self.run_id!r} does not answer: {fault}.") from None
+
+
+def _pairs(start: Start) -> TypedSearchAttributes:
+    options = start.options
+    return TypedSearchAttributes(visibility.client_pairs(options.agent, start.session_id, options.tenant))
+
+
+def _lacks_attributes(fault: RPCError) -> bool:
+    """Whether a start was refused because the namespace does not know our search attributes."""
+    return fault.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in fault.message
 
 
 def _first_text(start: Start) -> str:
@@ -337,7 +393,11 @@ def _first_text(start: Start) -> str:
 def _result_of(failed: WorkflowFailureError, run_id: str) -> JsonObject:
     cause = failed.cause
     if isinstance(cause, ApplicationError) and cause.details and isinstance(cause.details[0], dict):
-        return cause.details[0]
+        return cast("JsonObject", cause.details[0])
+    if isinstance(cause, ApplicationError) and cause.type in set(AgentRejectionCode):
+        # The converter refused a start argument that nobody could read: there was no code of ours to add details.
+        code = AgentRejectionCode(cause.type)
+        return refused_result(AgentRejection(code=code, message=cause.message, retryable=False), run_id)
     how = {TerminatedError: "was terminated", CancelledError: "was cancelled from outside"}
     text = next((said for kind, said in how.items() if isinstance(cause, kind)), "ended without a result")
     raise ContinuityUnknown(f"The run {run_id!r} {text}: {failures.sentence(cause)}.") from None

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Final
 
 from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 
@@ -20,7 +21,9 @@ class OrchestralFailureConverter(DefaultFailureConverter):
         """Write an exception as a failure, and empty its traces down the chain."""
         super().to_failure(exception, payload_converter, failure)
         if isinstance(exception, RuntimeError) and str(exception) == UNREADABLE_START:
-            failure.message = "The start argument cannot be read: give exactly one JSON object, such as {\"input\": \"task\"}."
+            failure.message = (
+                'The start argument cannot be read: give exactly one JSON object, such as {"input": "task"}.'
+            )
             failure.application_failure_info.type = AgentRejectionCode.INVALID_SPEC
             failure.ClearField("cause")
         link: Failure | None = failure
@@ -44,3 +47,13 @@ def compose(given: DataConverter | None) -> DataConverter:
         payload_converter_class=PydanticPayloadConverter,
         failure_converter_class=OrchestralFailureConverter,
     )
+
+
+def converted(client: Client) -> Client:
+    """The client itself if it speaks our payload and failure forms, else one like it that does, on its connection."""
+    given, ours = client.data_converter, (PydanticPayloadConverter, OrchestralFailureConverter)
+    if (given.payload_converter_class, given.failure_converter_class) == ours:
+        return client
+    config = client.config()
+    config["data_converter"] = compose(given)
+    return Client(**config)

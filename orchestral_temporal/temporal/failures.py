@@ -1,10 +1,11 @@
-"""One table: how an ending of an activity or a run is said in Temporal's words, and read back (decisions 15, 16, 21, 23)."""
+"""One table: an ending of an activity or a run in Temporal's words, and back (decisions 15, 16, 21, 23)."""
 
 from datetime import timedelta
 from typing import Final
 
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError as TemporalTimeout
+from temporalio.exceptions import ActivityError, ApplicationError, ApplicationErrorCategory, CancelledError
+from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from orchestral_temporal.core.assembly import failure_code
 from orchestral_temporal.core.start import StartRefused
@@ -18,6 +19,9 @@ from orchestral_temporal.temporal import names
 
 WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The SDK's own type for an activity that a stopping worker gave back without a word from us."""
+
+AN_ANSWER: Final = ApplicationErrorCategory.BENIGN
+"""Of an error that tells the run something: the SDK then writes no traceback of it into the worker's log."""
 
 NEVER_RETRIED: Final = [
     WORKER_SHUTDOWN,
@@ -45,7 +49,9 @@ KEEPER_RETRIES: Final = RetryPolicy(
 
 def refused_start(rejection: AgentRejection) -> ApplicationError:
     """A start that creates nothing, as an activity or a run says it; the rejection is the details."""
-    return ApplicationError(rejection.message, dump(rejection), type=rejection.code, non_retryable=True)
+    return ApplicationError(
+        rejection.message, dump(rejection), type=rejection.code, non_retryable=True, category=AN_ANSWER
+    )
 
 
 def refused_command(fault: ProtocolError) -> ApplicationError:
@@ -69,10 +75,11 @@ def refusal_of(error: BaseException) -> StartRefused:
     found = read_refused_start(error)
     if found is not None:
         return StartRefused(found)
-    message = f"The run could not be bound to an agent: {sentence(error)}"
-    return StartRefused(
-        AgentRejection(code=AgentRejectionCode.PROVIDER_UNAVAILABLE, message=message, retryable=True)
-    )
+    cause = _cause(error)
+    message = f"The run cannot begin: {sentence(cause)}"
+    final = isinstance(cause, ApplicationError) and cause.non_retryable
+    code = AgentRejectionCode.PROVIDER_UNAVAILABLE
+    return StartRefused(AgentRejection(code=code, message=message, retryable=not final))
 
 
 def model_failed(code: str, error: ModelError) -> ApplicationError:
@@ -82,6 +89,7 @@ def model_failed(code: str, error: ModelError) -> ApplicationError:
         {"code": code, "error": dump(error)},
         type=names.ERROR_MODEL_FAILED,
         non_retryable=True,
+        category=AN_ANSWER,
     )
 
 
@@ -92,7 +100,7 @@ def another_authority(message: str) -> ApplicationError:
 
 def abandoned(message: str, details: JsonObject) -> ApplicationError:
     """This worker is stopping and gives the call back."""
-    return ApplicationError(message, details, type=names.ERROR_ABANDONED)
+    return ApplicationError(message, details, type=names.ERROR_ABANDONED, category=AN_ANSWER)
 
 
 def model_ended(outcome: ModelResult | BaseException) -> ModelFinished | ModelFailed | ModelLost:

@@ -28,8 +28,8 @@ from orchestral_temporal.protocol.activities import (
     ToolRequest,
 )
 from orchestral_temporal.protocol.events import AgentJournalRecord
-from orchestral_temporal.protocol.tools import UnknownEffect
 from orchestral_temporal.protocol.ids import wal_attempt_id
+from orchestral_temporal.protocol.tools import UnknownEffect
 from orchestral_temporal.protocol.wal import (
     GenericCheckpointDraft,
     GenericCheckpointRecord,
@@ -113,7 +113,9 @@ class RunHistorySource:
         if name == names.INVOKE_TOOL:
             request = parse(ToolRequest, await self._plain(question))
             outcome = parse(ToolObservation, await self._plain(answer)).outcome
-            return () if isinstance(outcome, UnknownEffect) else (ResultItem(part=tool_result(request.call_id, outcome)),)
+            return (
+                () if isinstance(outcome, UnknownEffect) else (ResultItem(part=tool_result(request.call_id, outcome)),)
+            )
         if name == names.BIND:
             binding = parse(Binding, await self._plain(answer))
             system = system_item(binding.run) if binding.run is not None else None

@@ -77,7 +77,9 @@ def short_cancel(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:
     reason = value.get("reason", "cancelled")
     command_id = value.get("command_id", f"cancel-{place}")
     if not isinstance(reason, str) or is_blank(reason):
-        refuse(INVALID, f"The field 'reason' is {'blank' if reason == '' else kind_of(reason)}; give text or leave it out.")
+        refuse(
+            INVALID, f"The field 'reason' is {'blank' if reason == '' else kind_of(reason)}; give text or leave it out."
+        )
     if not isinstance(command_id, str) or is_blank(command_id):
         refuse(INVALID, "The field 'command_id' must be text that is not blank, or left out.")
     return seal_command(command_id, run_id, Cancel(reason=reason))

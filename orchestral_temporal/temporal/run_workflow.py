@@ -5,70 +5,55 @@ The workflow brings inputs to `advance` and carries out the effects that come ba
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never, cast
 
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
-from temporalio.workflow import ActivityCancellationType, ActivityHandle
+from temporalio.workflow import ActivityHandle
 
-with workflow.unsafe.imports_passed_through():
-    from orchestral_temporal.core.limits import SUMMARY_BYTES
-    from orchestral_temporal.core.loop import advance, begin
-    from orchestral_temporal.core.reducer import ack, status, view
-    from orchestral_temporal.core.result import refused_result, result
-    from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
-    from orchestral_temporal.core.state import (
-        AppendSession,
-        BatchAppended,
-        Bound,
-        CallModel,
-        CancelModelCall,
-        CancelToolCall,
-        CommandArrived,
-        Effect,
-        Ended,
-        Input,
-        InvokeTool,
-        PayloadRefused,
-        RunState,
-        SessionReady,
-        Step,
-    )
-    from orchestral_temporal.protocol.activities import (
-        Binding,
-        BindRequest,
-        ModelResult,
-        Role,
-        SessionAppend,
-        SessionAppended,
-        SessionOpen,
-        SessionOpened,
-        Timeouts,
-        ToolObservation,
-    )
-    from orchestral_temporal.protocol.base import Json, JsonObject, Word
-    from orchestral_temporal.protocol.commands import AgentCommandEnvelope
-    from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
-    from orchestral_temporal.protocol.tools import ToolIdempotency
-    from orchestral_temporal.protocol.words import dump
-    from orchestral_temporal.temporal import failures, names, payloads, visibility
+from orchestral_temporal.core.loop import advance, begin
+from orchestral_temporal.core.reducer import ack, status
+from orchestral_temporal.core.result import refused_result, result
+from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
+from orchestral_temporal.core.state import (
+    AppendSession,
+    BatchAppended,
+    BatchRefused,
+    Bound,
+    CallModel,
+    CancelModelCall,
+    CancelToolCall,
+    CommandArrived,
+    Effect,
+    Ended,
+    Input,
+    InvokeTool,
+    PayloadRefused,
+    RunState,
+    SessionReady,
+    Step,
+)
+from orchestral_temporal.protocol.activities import (
+    Binding,
+    BindRequest,
+    ModelResult,
+    Role,
+    SessionAppend,
+    SessionAppended,
+    SessionOpen,
+    SessionOpened,
+    Timeouts,
+    ToolObservation,
+)
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import AgentCommandEnvelope
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
+from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.temporal import dispatch, failures, names, payloads, queries, visibility
 
 RECORDER: Final = "orchestral_recorder"
 """Extern function that a reader of histories hands in: it gets every step (`history.py`)."""
-
-LONGEST_CALL: Final = timedelta(hours=24)
-"""Start-to-close of a call that sets no bound of its own; a worker's silence is noticed by the heartbeat."""
-
-KEEPER_TIMEOUT: Final = timedelta(seconds=30)
-"""Start-to-close of binding and session calls: short work, repeated until it succeeds."""
-
-TOOL_MARGIN: Final = timedelta(seconds=10)
-"""How far a tool's deadline lies before start-to-close, so that the worker enforces it and can say so (decision 15)."""
-
-PAGE_RECORDS: Final = 500
-PAGE_BYTES: Final = 900_000
 
 Answer = TypeVar("Answer")
 
@@ -106,7 +91,7 @@ class AgentRun:
                 non_retryable=True,
             ) from None
         if old is not None:
-            return old
+            return _concluded(old)
         await self._until(lambda: self._closed)
         return self._finish()
 
@@ -114,7 +99,7 @@ class AgentRun:
 
     async def _open(self, start: Start) -> JsonObject | None:
         """Bind and open the session side by side; the result of an earlier execution, if the session has one."""
-        opening = self._keeper(
+        opening = dispatch.keep(
             names.OPEN_SESSION,
             SessionOpen(
                 session_id=start.session_id,
@@ -123,9 +108,10 @@ class AgentRun:
                 execution=workflow.info().run_id,
             ),
             SessionOpened,
+            self._timeouts,
         )
         request = BindRequest(agent=start.options.agent, roles=tuple(Role), workspaces=start.workspaces)
-        binding = self._keeper(names.BIND, request, Binding)
+        binding = dispatch.keep(names.BIND, request, Binding, self._timeouts)
         await self._until(binding.done)
         try:
             self._accept(start, _answer(binding))
@@ -142,7 +128,9 @@ class AgentRun:
 
     def _accept(self, start: Start, bound: Binding) -> None:
         if bound.run is None:
-            raise start_refused("The worker on the run's queue does not serve runs; check the queues of the deployment.")
+            raise start_refused(
+                "The worker on the run's queue does not serve runs; check the queues of the deployment."
+            )
         self._binding, self._timeouts = bound, bound.timeouts
         self._apply(begin(start, bound.run, bound))
         if bound.attributes:
@@ -163,7 +151,9 @@ class AgentRun:
             if part is None
         ]
         asked = [
-            self._keeper(names.BIND, request.model_copy(update={"roles": (role,)}), Binding, queue=queue)
+            dispatch.keep(
+                names.BIND, request.model_copy(update={"roles": (role,)}), Binding, self._timeouts, queue=queue
+            )
             for role, queue in missing
         ]
         for handle in asked:
@@ -189,7 +179,7 @@ class AgentRun:
             records=(),
             close=True,
         )
-        closing = self._keeper(names.APPEND_SESSION, batch, SessionAppended)
+        closing = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, self._timeouts)
         await self._until(closing.done)
 
     # -- inputs --------------------------------------------------------------------------------------------------
@@ -243,7 +233,7 @@ class AgentRun:
     def _apply(self, step: Step) -> None:
         self._state = step.state
         self._wal.extend({"event_id": each.event_id, "type": each.payload.type} for each in step.wal)
-        recorder = workflow.extern_functions().get(RECORDER)
+        recorder = cast("Callable[[Step], None] | None", workflow.extern_functions().get(RECORDER))
         if recorder is not None:
             recorder(step)
         for effect in step.effects:
@@ -255,70 +245,28 @@ class AgentRun:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case CallModel():
-                self._model = self._call_model(effect)
+                self._model = dispatch.call_model(effect, self._bound, self._timeouts)
             case CancelModelCall():
                 if self._model is not None:
                     self._model.cancel()
+                    self._model.add_done_callback(_outcome)  # looked at, or the SDK complains that nobody did
                     self._model = None
             case InvokeTool():
-                self._tool = self._invoke_tool(effect)
+                self._tool = dispatch.invoke_tool(effect, self._bound, self._timeouts)
             case CancelToolCall():
                 if self._tool is not None:
                     self._tool.cancel()
             case AppendSession(batch):
-                self._append = self._keeper(names.APPEND_SESSION, batch, SessionAppended)
+                self._append = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, self._timeouts)
             case _:
                 assert_never(effect)
 
-    def _call_model(self, effect: CallModel) -> ActivityHandle[ModelResult]:
-        attempt, state = effect.attempt, self._state
-        assert state is not None and state.model_part is not None and self._binding is not None  # noqa: PT018 -- one fact
-        return workflow.start_activity(
-            names.CALL_MODEL,
-            attempt,
-            result_type=ModelResult,
-            task_queue=self._binding.queues.models,
-            start_to_close_timeout=LONGEST_CALL,
-            heartbeat_timeout=timedelta(milliseconds=self._timeouts.heartbeat_ms),
-            retry_policy=failures.CALL_RETRIES,
-            cancellation_type=ActivityCancellationType.TRY_CANCEL,
-            summary=visibility.model_summary(
-                attempt.round, attempt.attempt, state.model_part.descriptor.backend_id
-            ),
-        )
-
-    def _invoke_tool(self, effect: InvokeTool) -> ActivityHandle[ToolObservation]:
-        assert self._state is not None and self._binding is not None  # noqa: PT018 -- one fact
-        fenced = effect.idempotency in (ToolIdempotency.NON_IDEMPOTENT, ToolIdempotency.IDEMPOTENT_WITH_KEY)
-        beat = self._timeouts.fenced_heartbeat_ms if fenced else self._timeouts.heartbeat_ms
-        bound = timedelta(milliseconds=effect.timeout_ms) if effect.timeout_ms is not None else LONGEST_CALL
-        return workflow.start_activity(
-            names.INVOKE_TOOL,
-            effect.request,
-            result_type=ToolObservation,
-            task_queue=self._binding.queues.tools,
-            start_to_close_timeout=bound + TOOL_MARGIN,
-            heartbeat_timeout=timedelta(milliseconds=beat),
-            retry_policy=failures.CALL_RETRIES,
-            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=visibility.tool_summary(self._state.round, effect.name, effect.request.arguments),
-        )
-
-    def _keeper(
-        self, name: str, word: Word, answer: type[Answer], *, queue: str | None = None
-    ) -> ActivityHandle[Answer]:
-        return workflow.start_activity(
-            name,
-            word,
-            result_type=answer,
-            task_queue=queue,
-            start_to_close_timeout=KEEPER_TIMEOUT,
-            retry_policy=failures.KEEPER_RETRIES,
-            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=visibility.cut(name.replace("_", " "), SUMMARY_BYTES),
-        )
-
     # -- the loop ------------------------------------------------------------------------------------------------
+
+    @property
+    def _bound(self) -> Binding:
+        assert self._binding is not None, "effects come only after the binding"
+        return self._binding
 
     @property
     def _ended(self) -> bool:
@@ -356,13 +304,8 @@ class AgentRun:
         if self._append is not None and self._append.done():
             appended, self._append = self._append, None
             answer = _outcome(appended)
-            if isinstance(answer, BaseException):
-                raise ApplicationError(
-                    f"The session refuses this run's records: {failures.sentence(answer)}",
-                    type="session_journal",
-                    non_retryable=True,
-                )
-            self._bring(BatchAppended(answer))
+            refused = isinstance(answer, BaseException)
+            self._bring(BatchRefused(failures.sentence(answer)) if refused else BatchAppended(answer))
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""
@@ -380,12 +323,7 @@ class AgentRun:
         value = result(state)
         if bound.attributes:
             workflow.upsert_search_attributes([visibility.STATUS.value_set(str(status(state.run)))])
-        failure = value["failure"]
-        if isinstance(failure, dict):
-            raise ApplicationError(
-                str(failure["message"]), value, type=str(failure["code"]), non_retryable=True
-            )
-        return value
+        return _concluded(value)
 
     # -- queries -------------------------------------------------------------------------------------------------
 
@@ -397,22 +335,18 @@ class AgentRun:
             ProtocolError: the name or its argument is wrong, or the run is not accepted yet.
         """
         asked = payloads.read_object(args)
-        state = self._state
-        if state is None:
+        if self._state is None:
             message = "The run is not accepted yet; ask again in a moment."
             raise ApplicationError(message, type=AgentProtocolErrorCode.RUN_NOT_FOUND)
-        match name:
-            case names.QUERY_INSPECT:
-                return _inspect(state)
-            case names.QUERY_EVENTS:
-                return _page([dump(each) for each in state.run.records], asked)
-            case names.QUERY_WAL:
-                return _page(self._wal, asked)
-            case names.QUERY_COMMAND_ACK:
-                return dump(ack(state.run, str(asked.get("command_id"))))
-            case _:
-                message = f"{name[:80]!r} is no query of a run; use inspect, events, wal or command_ack."
-                raise ApplicationError(message, type=AgentProtocolErrorCode.INVALID_SPEC)
+        return queries.answer(name, asked, self._state, self._wal)
+
+
+def _concluded(value: JsonObject) -> JsonObject:
+    """A result as the workflow ends with it: a failed run fails the workflow, with the same object (decision 23)."""
+    failure = value["failure"]
+    if isinstance(failure, dict):
+        raise ApplicationError(str(failure["message"]), value, type=str(failure["code"]), non_retryable=True)
+    return value
 
 
 def _only(given: tuple[Any, ...]) -> Json:  # pyright: ignore[reportExplicitAny] -- what a stranger sent
@@ -434,32 +368,3 @@ def _answer(handle: ActivityHandle[Answer]) -> Answer:
     if isinstance(outcome, BaseException):
         raise failures.refusal_of(outcome) from None
     return outcome
-
-
-def _inspect(state: RunState) -> JsonObject:
-    return {
-        "view": dump(view(state.run)),
-        "status": str(status(state.run)),
-        "round": state.round,
-        "tool_calls": state.tool_calls,
-        "usage": dump(state.usage),
-        "refused": [dump(each) for each in state.refusals],
-    }
-
-
-def _page(records: list[JsonObject], asked: JsonObject) -> JsonObject:
-    """Records after a sequence number: `{records, last, more}`, at most 500 and below 1 MB."""
-    after, limit = asked.get("after", 0), asked.get("limit", PAGE_RECORDS)
-    if not isinstance(after, int) or not isinstance(limit, int) or after < 0 or not 1 <= limit <= PAGE_RECORDS:
-        message = f"'after' must be a number from 0 and 'limit' one from 1 to {PAGE_RECORDS}."
-        raise ApplicationError(message, type=AgentProtocolErrorCode.INVALID_SPEC)
-    page: list[Json] = []
-    size = 0
-    for record in records[after : after + limit]:
-        size += len(str(record))
-        if page and size > PAGE_BYTES:
-            break
-        page.append(record)
-    last = after + len(page) if after < len(records) else len(records)
-    return {"records": page, "last": last, "more": last < len(records)}
-

@@ -1,14 +1,16 @@
-"""The activities that keep the session (decision 2). Every Temporal error inside is raised as an ApplicationError:
-unwrapped, some of them cannot be reported, and the activity would hang.
+"""The activities that keep the session (decision 2).
+
+Every Temporal error inside is raised as an ApplicationError: unwrapped, some of them cannot be reported, and the
+activity would hang.
 """
 
-import asyncio
 from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
 from temporalio.client import (
     Client,
+    RPCTimeoutOrCancelledError,
     WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -18,6 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from orchestral_temporal.core.limits import TASK_SECONDS
 from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import (
     SessionAppend,
@@ -34,6 +37,7 @@ from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.runtime.context_items import ContextItems, ContextMissing
 from orchestral_temporal.runtime.session_records import next_head, seal
 from orchestral_temporal.temporal import failures, names
+from orchestral_temporal.temporal.beating import beating
 from orchestral_temporal.temporal.history import RunHistorySource
 from orchestral_temporal.temporal.session_workflow import AgentSession
 
@@ -56,23 +60,14 @@ class SessionActivities:
     @activity.defn(name=names.OPEN_SESSION)
     async def open_session(self, wanted: SessionOpen) -> SessionOpened:
         """Take the session for a run, or say who holds it; a holder that is gone is released."""
-        client = activity.client()
-        try:
-            opened = await _open(client, wanted)
-        except WorkflowUpdateFailedError as refused:
-            holder = _holder(refused)
-            if holder is None or await _runs(client, holder):
-                raise _refused(refused) from None
-            opened = await _open(client, wanted.model_copy(update={"release": holder}))
-        if opened.served is None:
-            return opened
-        old = await _old_result(client, wanted.run_id, opened.served)
-        return opened.model_copy(update={"result": old})
+        return await beating(_open_free(activity.client(), wanted))
 
     @activity.defn(name=names.APPEND_SESSION)
     async def append_session(self, wanted: SessionAppend) -> SessionAppended:
         """Seal a batch's records and hand them to the entity."""
-        client = activity.client()
+        return await beating(self._append(activity.client(), wanted))
+
+    async def _append(self, client: Client, wanted: SessionAppend) -> SessionAppended:
         if wanted.number == 0:
             await _update(client, wanted.session_id, names.SESSION_CLOSE_RUN, SessionForget(run_id=wanted.run_id))
             return SessionAppended(head=wanted.expected_head, last_seq=wanted.first_seq - 1)
@@ -109,11 +104,27 @@ class SessionActivities:
         return batch.model_copy(update={"records": (), "segment": segment})
 
 
+async def _open_free(client: Client, wanted: SessionOpen) -> SessionOpened:
+    """Open the session, releasing a holder that is gone."""
+    try:
+        opened = await _open(client, wanted)
+    except WorkflowUpdateFailedError as refused:
+        holder = _holder(refused)
+        if holder is None or await _runs(client, holder):
+            raise _refused(refused) from None
+        opened = await _open(client, wanted.model_copy(update={"release": holder}))
+    if opened.served is None:
+        return opened
+    old = await _old_result(client, wanted.run_id, opened.served)
+    return opened.model_copy(update={"result": old})
+
+
 async def _open(client: Client, wanted: SessionOpen) -> SessionOpened:
     start = WithStartWorkflowOperation(
         AgentSession.run,
         id=names.session_workflow_id(wanted.session_id),
         task_queue=activity.info().task_queue,
+        task_timeout=timedelta(seconds=TASK_SECONDS),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         static_summary=f"session {wanted.session_id}"[:200],
@@ -129,7 +140,7 @@ async def _open(client: Client, wanted: SessionOpen) -> SessionOpened:
     except WorkflowAlreadyStartedError:
         message = f"The session {wanted.session_id!r} was closed from outside; use another session."
         raise ApplicationError(message, type=SESSION_JOURNAL, non_retryable=True) from None
-    except (RPCError, asyncio.TimeoutError) as fault:
+    except (RPCTimeoutOrCancelledError, RPCError) as fault:
         raise ApplicationError(f"The session cannot be reached: {fault}", type=SESSION_JOURNAL) from None
     return parse_value(SessionOpened, value)
 
@@ -140,7 +151,7 @@ async def _update(client: Client, session_id: str, name: str, word: Word) -> Jso
         return await handle.execute_update(name, word, result_type=dict, rpc_timeout=UPDATE_TIMEOUT)
     except WorkflowUpdateFailedError as refused:
         raise ApplicationError(failures.sentence(refused.cause), type=SESSION_JOURNAL, non_retryable=True) from None
-    except (RPCError, asyncio.TimeoutError) as fault:
+    except (RPCTimeoutOrCancelledError, RPCError) as fault:
         gone = isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND
         message = f"The session {session_id!r} cannot be reached: {fault}"
         raise ApplicationError(message, type=SESSION_JOURNAL, non_retryable=gone) from None

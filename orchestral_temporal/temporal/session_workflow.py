@@ -6,23 +6,22 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from orchestral_temporal.core.limits import SESSION_APPEND_BYTES
-    from orchestral_temporal.core.session import (
-        SessionState,
-        admit_append,
-        admit_open,
-        append,
-        forget,
-        open_run,
-        read,
-    )
-    from orchestral_temporal.core.start import StartRefused
-    from orchestral_temporal.protocol.activities import SessionBatch, SessionForget, SessionOpen
-    from orchestral_temporal.protocol.base import JsonObject
-    from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
-    from orchestral_temporal.protocol.words import dump, parse_value
-    from orchestral_temporal.temporal import failures, names, payloads
+from orchestral_temporal.core.limits import SESSION_APPEND_BYTES
+from orchestral_temporal.core.session import (
+    SessionState,
+    admit_append,
+    admit_open,
+    append,
+    forget,
+    open_run,
+    read,
+)
+from orchestral_temporal.core.start import StartRefused
+from orchestral_temporal.protocol.activities import SessionBatch, SessionForget, SessionOpen
+from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
+from orchestral_temporal.protocol.words import dump, parse_value
+from orchestral_temporal.temporal import failures, names, payloads
 
 BATCHES_READ = 16
 """Batches in one answer: at most 32 KB each, half a megabyte together."""

@@ -44,7 +44,7 @@ def summary(text: str) -> str:
 
 
 def tool_summary(round_: int, name: str, arguments: JsonObject) -> str:
-    """`round 3 · file_read a.txt`: the tool and its first telling argument; values under secret-looking keys stay out."""
+    """`round 3 · file_read a.txt`: the tool and its arguments in short; values under secret-looking keys stay out."""
     shown = [_shown(value) for key, value in arguments.items() if not _SECRET_KEY.search(key)]
     return summary(f"round {round_} · {name} {' '.join(each for each in shown if each)}")
 
@@ -64,7 +64,7 @@ def keyword(text: str) -> str:
     return cut(text, ATTRIBUTE_BYTES)
 
 
-def at_start(state: RunState) -> list[SearchAttributeUpdate]:
+def at_start(state: RunState) -> list[SearchAttributeUpdate[str]]:
     """The attributes of a run that has begun."""
     options, spec = state.start.options, state.start.envelope.spec
     updates = [

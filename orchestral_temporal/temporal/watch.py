@@ -1,6 +1,7 @@
 """Following a run: history by long poll, live text from the heartbeat of the open attempt (decision 27)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,13 +76,24 @@ async def follow(client: Client, run_id: str) -> AsyncIterator[Frame]:
 
 
 async def grown(client: Client, run_id: str) -> None:
-    """Wait until the run's history grows, or for a long poll's time."""
-    described = await client.get_workflow_handle(run_id).describe(rpc_timeout=RPC_TIMEOUT)
-    known = described.history_length
-    async with asyncio.timeout(RPC_TIMEOUT.total_seconds()):
-        async for event in client.get_workflow_handle(run_id).fetch_history_events(wait_new_event=True):
-            if event.event_id > known:
-                return
+    """Wait until the run's history grows, for a long poll's time at most; for a moment if the server is away.
+
+    Raises:
+        RPCError: the run does not exist.
+    """
+    handle = client.get_workflow_handle(run_id)
+    try:
+        known = (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length
+        async with asyncio.timeout(RPC_TIMEOUT.total_seconds()):
+            async for event in handle.fetch_history_events(wait_new_event=True):
+                if event.event_id > known:
+                    return
+    except TimeoutError:
+        return
+    except RPCError as fault:
+        if fault.status not in OUTAGES:
+            raise
+        await asyncio.sleep(OUTAGE_PAUSE)
 
 
 async def _read(client: Client, run_id: str, live: "_Live", frames: asyncio.Queue[Frame | None]) -> None:
@@ -187,4 +199,7 @@ async def _decoded(client: Client, pending: PendingActivityInfo) -> list[bytes]:
 def _text(event: HistoryEvent) -> str:
     """The summary of a scheduled activity; it is JSON text in the event's user metadata."""
     data = event.user_metadata.summary.data
-    return data.decode("utf-8", "replace").strip('"') if data else ""
+    try:
+        return str(json.loads(data)) if data else ""
+    except ValueError:  # behind a codec it is not JSON
+        return ""

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.common import WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import Worker
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
@@ -24,8 +25,18 @@ from orchestral_temporal.temporal.session_workflow import AgentSession
 HEARTBEAT_THROTTLE: Final = timedelta(milliseconds=250)
 """The SDK sends at most one heartbeat in this time: live text is as old as this, a dead worker is noticed on time."""
 
+UNVERSIONED: Final = WorkerDeploymentConfig(
+    version=WorkerDeploymentVersion(deployment_name="orchestral-temporal", build_id="unversioned"),
+    use_worker_versioning=False,
+)
+"""Left to itself the SDK names a build by hashing every module of the process, which takes a second and more."""
+
 CACHED_WORKFLOWS: Final = 1_000
 """Runs kept in memory; an idle one takes 50 to 80 KB."""
+
+TASKS_AT_ONCE: Final = 8
+"""Workflow tasks in work at once: they share one interpreter, so more are no faster, and a restarted worker that
+replays all its runs side by side is done with none within the time that a task may take (`TASK_SECONDS`)."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +44,7 @@ class WorkerSettings:
     """How a process serves: queues by role, time-outs, cache, grace on a stop."""
 
     queues: Queues = field(
-        default_factory=lambda: Queues(
-            runs=names.DEFAULT_QUEUE, models=names.DEFAULT_QUEUE, tools=names.DEFAULT_QUEUE
-        )
+        default_factory=lambda: Queues(runs=names.DEFAULT_QUEUE, models=names.DEFAULT_QUEUE, tools=names.DEFAULT_QUEUE)
     )
     timeouts: Timeouts = field(default_factory=Timeouts)
     sticky: timedelta = timedelta(seconds=1)
@@ -86,6 +95,11 @@ def _queue(queues: Queues, role: Role) -> str:
     return {Role.RUN: queues.runs, Role.MODEL: queues.models, Role.TOOLS: queues.tools}[role]
 
 
+def distinct(activities: Mapping[Role, Sequence[Activity]], roles: Sequence[Role]) -> Sequence[Activity]:
+    """The activities of some roles, each once: `bind` belongs to all of them."""
+    return list({id(getattr(each, "__func__", each)): each for role in roles for each in activities[role]}.values())
+
+
 def _worker(
     client: Client,
     queue: str,
@@ -93,18 +107,19 @@ def _worker(
     activities: Mapping[Role, Sequence[Activity]],
     settings: WorkerSettings,
 ) -> Worker:
-    mine = {id(getattr(each, "__func__", each)): each for role in roles for each in activities[role]}
     return Worker(
         client,
         task_queue=queue,
         workflows=[AgentRun, AgentSession] if Role.RUN in roles else [],
-        activities=list(mine.values()),
+        activities=distinct(activities, roles),
         workflow_runner=sandbox.runner(),
         max_cached_workflows=settings.max_cached_workflows,
+        max_concurrent_workflow_tasks=TASKS_AT_ONCE,
         sticky_queue_schedule_to_start_timeout=settings.sticky,
         graceful_shutdown_timeout=settings.grace,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        deployment_config=UNVERSIONED,
     )
 
 

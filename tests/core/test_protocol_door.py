@@ -1,17 +1,16 @@
 """The door: what a text must be, what a refusal says, and the canonical form behind every digest."""
 
 import json
-import time
 from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, Steer, seal_command
 from orchestral_temporal.protocol.content import Content, InlineBody, text_content
-from orchestral_temporal.protocol.digest import MAX_CANONICAL_DEPTH, canonical, digest, sha256
+from orchestral_temporal.protocol.digest import MAX_CANONICAL_DEPTH, _is_quick, canonical, digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.run import ProtocolVersion
 from orchestral_temporal.protocol.tools import SandboxPolicy
@@ -70,12 +69,14 @@ def exact(value: Any) -> Any:
     return float(value) if isinstance(value, int) and abs(value) > 2**53 - 1 else value
 
 
+@settings(deadline=None)  # the machine is shared
 @given(JSON)
 def test_the_quick_writer_equals_the_reference(value: Any) -> None:
     """Whatever way it takes, the canonical form is that of the reference implementation."""
     assert canonical(value) == rfc8785.dumps(exact(value))
 
 
+@settings(deadline=None)  # the machine is shared
 @given(JSON)
 def test_what_is_written_is_read_back(value: Any) -> None:
     """A word survives the way out and in again, and its canonical form with it."""
@@ -117,7 +118,10 @@ def test_a_value_in_memory_passes_the_same_door() -> None:
         ('{"major":1,"minor":0,"patch":0}', "ProtocolVersion: `patch` is not a known key; leave it out."),
         ('{"major":1,"major":1,"minor":0}', "ProtocolVersion: `major` is given twice; give it once."),
         ('{"major":"1","minor":0}', "ProtocolVersion: `major` is text; it should be a valid integer."),
-        ('{"major":70000,"minor":0}', "ProtocolVersion: `major` is a number; it should be less than or equal to 65535."),
+        (
+            '{"major":-1,"minor":0}',
+            "ProtocolVersion: `major` is a number; it should be greater than or equal to 0.",
+        ),
         ('{"major":1e400,"minor":0}', "The text holds a number too large for a double; write it as text."),
         ('{"major":NaN,"minor":0}', "The text holds NaN, which is not JSON; use null or text."),
         (b'{"major":"\xff","minor":0}', "The text is not UTF-8; send Unicode text without lone surrogates."),
@@ -162,7 +166,7 @@ def test_of_a_key_given_twice_in_a_free_map_the_last_counts() -> None:
 def test_keys_with_a_python_default_must_be_spelt_out_in_json() -> None:
     """A policy built in Python is closed; a policy as text must say so."""
     assert SandboxPolicy().required is False
-    assert refusal(SandboxPolicy, "{}") == "SandboxPolicy: `` is an object; it should hold the key required."
+    assert refusal(SandboxPolicy, "{}") == "SandboxPolicy is an object; it should hold the key required."
 
 
 def test_typed_equality() -> None:
@@ -194,10 +198,8 @@ def test_a_word_without_json_form_is_refused_on_the_way_out(value: Any) -> None:
         digest(word)
 
 
-def test_large_values_are_digested_fast() -> None:
-    """A quarter of a megabyte takes milliseconds, since the loop digests it in workflow code."""
-    value = {"text": 'line "quoted" é\n' * 16_000}
-    began = time.perf_counter()
-    digest(value)
-    assert time.perf_counter() - began < 0.05
-    assert sha256(canonical(value)) == digest(value)
+def test_ordinary_values_take_the_quick_way() -> None:
+    """Texts, small integers and ASCII keys need no slow writer, since the loop digests them in workflow code."""
+    assert _is_quick({"text": 'line "quoted" é\U0001f600\n', "n": [1, -(2**53) + 1, None, True], "o": {"key": {}}})
+    for value in (1.5, [2**53], {"é": 1}):
+        assert not _is_quick(value)

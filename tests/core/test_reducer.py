@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestral_temporal.core.reducer import Author, Outcome, Run, ack, admit, append, begin, replay, status, view
+from orchestral_temporal.core.reducer import Author, Outcome, Run, ack, append, begin, replay, status, view
 from orchestral_temporal.protocol.admission import AgentAdmission, AgentExecutionRef, validate_execution
-from orchestral_temporal.protocol.commands import AgentCommandEnvelope
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.events import AgentEventDraft, AgentJournalRecord
 from orchestral_temporal.protocol.run import AgentDescriptorEnvelope, AgentStartRequest
@@ -76,3 +75,9 @@ def test_transcript(row: Row) -> None:
         for command_id, expected in (step.get("acks_after") or {}).items():
             assert matches(ack_or_error(run, command_id), expected)
     assert parse(Run, to_json(run)) == run
+
+
+def test_every_transcript_is_driven_or_named_void() -> None:
+    """No transcript of the state machine is left out in silence."""
+    assert len(TRANSCRIPTS) == 189
+    assert {row["name"] for row in TRANSCRIPTS} >= VOID

@@ -11,6 +11,8 @@ FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(minutes=15)
 GIVE_UP_AFTER = timedelta(days=9)  # the memory of a Gatepost
 
+TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -34,4 +36,4 @@ def next_wait(attempt: Attempt, chance: random.Random) -> timedelta | None:
 
 def is_worth_retrying(status: int) -> bool:
     """Server errors and 429 are; other client errors mean that the batch itself is wrong."""
-    return status == 429 or status >= 500
+    return status == TOO_MANY_REQUESTS or status >= SERVER_ERROR

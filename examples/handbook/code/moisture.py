@@ -6,6 +6,8 @@ DRY_COUNTS = 3120
 WET_COUNTS = 1340
 TEMPERATURE_DRIFT = 1.7  # counts for each degree above 20 °C
 
+LOW_BATTERY_MV = 2750
+IN_AIR_COUNTS = 900
 SATURATED_PCT = 46.0
 """No soil that we know holds more; a higher value is a puddle or a broken stake."""
 
@@ -26,7 +28,7 @@ def water_content_pct(raw: Raw) -> float:
     Raises:
         ValueError: the electrodes differ by more than 900 counts, which means that the stake stands in air.
     """
-    if abs(raw.counts_upper - raw.counts_lower) > 900:
+    if abs(raw.counts_upper - raw.counts_lower) > IN_AIR_COUNTS:
         raise ValueError("electrodes disagree; the stake is not fully in the ground")
     counts = (raw.counts_upper + raw.counts_lower) / 2
     counts -= TEMPERATURE_DRIFT * (raw.temperature_c - 20.0)
@@ -36,7 +38,7 @@ def water_content_pct(raw: Raw) -> float:
 
 def battery_is_low(raw: Raw) -> bool:
     """Below 2,750 mV the radio begins to lose packets in the cold."""
-    return raw.battery_mv < 2750
+    return raw.battery_mv < LOW_BATTERY_MV
 
 
 def needs_water(pct: float, *, wilting_pct: float, field_capacity_pct: float) -> bool:

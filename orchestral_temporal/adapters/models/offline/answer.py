@@ -6,7 +6,7 @@ from orchestral_temporal.adapters.models.offline.ranking import Ranked, rank
 from orchestral_temporal.adapters.models.offline.task import Task
 from orchestral_temporal.adapters.models.offline.words import stems
 
-ENOUGH = 0.5
+ENOUGH = 0.42
 """Share of a task's weight that a passage must cover to count as an answer."""
 
 SHOWN = 5
@@ -18,8 +18,8 @@ _TWIN_LINES = 2
 _CLOSING = "I am the offline model: I match words and quote, I do not reason. Check what stands around a passage."
 
 NO_TOOLS = (
-    "I am the offline model and answer by searching files. This agent offers me no file tools; add `file_read` and "
-    "`search` to its tools, or give it another model."
+    "I am the offline model and answer by searching files. This agent offers me no tool to search them with; add "
+    "`search` and `file_read` to its tools, or give it another model."
 )
 NO_QUESTION = (
     "I am the offline model: I answer questions about the files of the workspace by quoting them. Ask one, or name a "
@@ -94,7 +94,9 @@ def _not_found(task: Task, ranked: list[Ranked], findings: Findings) -> str:
 
 
 def _remarks(findings: Findings) -> list[str]:
-    remarks = [f"A tool refused: {problem}" for problem in dict.fromkeys(findings.problems)]
+    # A path that was taken for one and then found elsewhere is not worth a word.
+    problems = [one for one in findings.problems if not (findings.pages and one.startswith("file_read"))]
+    remarks = [f"A tool refused: {problem}" for problem in dict.fromkeys(problems)]
     if findings.partial:
         remarks.append("Some searches were not complete, so there may be more.")
     return remarks

@@ -94,7 +94,10 @@ class Page:
 
 @dataclass
 class Findings:
-    """What the calls brought; `crowded` are searches that found more than they could return."""
+    """What the calls brought.
+
+    `crowded` are searches that found more than they could return; `partial` says that some did not look everywhere.
+    """
 
     hits: list[Hit] = field(default_factory=list[Hit])
     names: list[str] = field(default_factory=list[str])
@@ -131,9 +134,10 @@ def _page(result: JsonObject, content: str) -> Page:
 def _add_matches(findings: Findings, call: Call, result: JsonObject, matches: list[Json]) -> None:
     reasons = result.get("partial_reasons")
     if isinstance(reasons, list) and reasons:
-        findings.partial = True
-        if {"result_limit", "output_limit"} & {str(reason) for reason in reasons}:
+        crowded = {"result_limit", "output_limit"} & {str(reason) for reason in reasons}
+        if crowded:
             findings.crowded.append(call)
+        findings.partial |= len(crowded) < len(reasons)
     for match in matches:
         if isinstance(match, str):
             findings.names.append(match)

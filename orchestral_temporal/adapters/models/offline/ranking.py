@@ -10,7 +10,8 @@ from orchestral_temporal.adapters.models.offline.task import Task, Term
 from orchestral_temporal.adapters.models.offline.words import stems
 
 # How much a word counts by where it stands, seen from a line of a passage.
-_NEXT, _NEAR, _ELSEWHERE, _ABOVE, _OUTER, _PATH = 0.6, 0.35, 0.2, 0.5, 0.35, 0.3
+_BY_DISTANCE = (0.0, 0.6, 0.35, 0.2)
+_ABOVE, _OUTER, _PATH = 0.5, 0.35, 0.3
 _SATURATION = 0.5
 """A second occurrence says little: with 0.5 one occurrence already has two thirds of the weight of many."""
 
@@ -43,7 +44,7 @@ class _Counted:
 
     @property
     def words(self) -> frozenset[str]:
-        return frozenset().union(*self.lines)
+        return frozenset(stem for line in self.lines for stem in line)
 
     @property
     def all_words(self) -> frozenset[str]:
@@ -120,7 +121,7 @@ def _occurrences(stem: str, counted: _Counted, at: int) -> float:
     distance = min(
         (abs(other - at) for other, line in enumerate(counted.lines) if other != at and stem in line), default=0
     )
-    occurrences += (0.0, _NEXT, _NEAR)[distance] if distance < 3 else _ELSEWHERE
+    occurrences += _BY_DISTANCE[min(distance, len(_BY_DISTANCE) - 1)]
     if counted.above and stem in counted.above[-1]:
         occurrences += _ABOVE
     elif any(stem in words for words in counted.above):

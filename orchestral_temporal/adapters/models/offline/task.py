@@ -2,12 +2,16 @@
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from orchestral_temporal.adapters.models.offline.thesaurus import related
 from orchestral_temporal.adapters.models.offline.words import is_empty, plain, split, word_stems
 
 TERMS = 12
 """Words of a task that are looked for: a longer task names its subject more than once."""
+
+_LONGEST = 64
+"""Characters of a word: longer ones are keys and digests, and do not fit a pattern."""
 
 _NAME_WEIGHT = 1.6
 """How much more a name weighs than a word: with another name in its place the question would be another."""
@@ -17,8 +21,11 @@ _PATH_WEIGHT = 0.5
 
 _TOKEN = re.compile(r"[^\s,;()\[\]{}<>\"“”„«»?!]+")
 _PATH = re.compile(r"(?=.*[^\W\d])(?:[\w.@-]+/)+[\w.@-]+|[\w@-]+(?:\.[\w@-]+)*\.[a-z][a-z0-9]{0,5}")
-_QUOTES = "`'’*_.:"
+_QUOTES = "`'\u2019*_.:"
 _NEW_SENTENCE = re.compile(r"(?:^|[.?!:\n])\W*$")
+
+_PARTICLES = frozenset({"back", "down", "in", "off", "on", "out", "over", "up"})
+"""Words that are written as one with the word before them as often as not: log in, login."""
 
 _NUMBER = (
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|once|twice|half|every|each|"
@@ -59,8 +66,8 @@ class Task:
 
 def understand(text: str) -> Task:
     """Take a task apart."""
-    terms: dict[str, Term] = {}
     paths: dict[str, None] = {}
+    words: list[tuple[str, float]] = []
     for token in _TOKEN.finditer(text):
         written = token[0].strip(_QUOTES)
         is_path = _PATH.fullmatch(written) is not None
@@ -68,24 +75,29 @@ def understand(text: str) -> Task:
             paths[written.removeprefix("./")] = None
         begins = _NEW_SENTENCE.search(text[: token.start()]) is not None
         for word in split(written):
-            if not is_empty(word):
-                named = _is_name(word, token[0], written, begins=begins)
-                _add(terms, word, _PATH_WEIGHT if is_path else _NAME_WEIGHT if named else 1.0)
+            named = _is_name(word, token[0], written, begins=begins)
+            words.append((word, _PATH_WEIGHT if is_path else _NAME_WEIGHT if named else 1.0))
+    return Task(_terms(words), tuple(paths), _wanted(plain(text)))
+
+
+def _terms(words: list[tuple[str, float]]) -> tuple[Term, ...]:
+    terms: dict[str, Term] = {}
+    for (word, weight), (following, _) in pairwise([*words, ("", 0.0)]):
+        if is_empty(word):
+            continue
+        joined = word_stems(word + following) if following in _PARTICLES else ()
+        for stem in word_stems(word):
+            if len(stem) <= _LONGEST and (stem not in terms or terms[stem].weight < weight):
+                terms[stem] = Term(stem, word, (*joined, *related(stem)), weight)
     # Names first, then long words: what is left out should be what says least.
     chosen = sorted(terms.values(), key=lambda term: (-term.weight, -len(term.stem)))[:TERMS]
-    return Task(tuple(term for term in terms.values() if term in chosen), tuple(paths), _wanted(plain(text)))
+    return tuple(term for term in terms.values() if term in chosen)
 
 
 def _is_name(word: str, token: str, written: str, *, begins: bool) -> bool:
     """Whether a word names one thing: capitals inside a sentence, digits, code."""
     capital = word[0].isupper() and not begins
     return capital or word[1:] != word[1:].lower() or "_" in written or token.startswith("`") or word.isdigit()
-
-
-def _add(terms: dict[str, Term], word: str, weight: float) -> None:
-    for stem in word_stems(word):
-        if stem not in terms or terms[stem].weight < weight:
-            terms[stem] = Term(stem, word, related(stem), weight)
 
 
 def _wanted(text: str) -> re.Pattern[str] | None:

@@ -36,36 +36,40 @@ _VOWELS = frozenset("aeiouy")
 
 _EMPTY = frozenset(
     """
-    a about after again all also always am an and another any anybody anyone anything are as at be because been before
-    being both but by can cannot could did do does doing don done down each either else ever every everybody everyone
-    everything few find for from further get gets getting give given go goes going got had happen happens has have
-    having he help her here hers him his how however i if in into is it its itself just know let like ll look many may
-    maybe me might mine more most much must my myself need needs no nor not now of off often on once one only or other
-    our ours out over own please put really regarding s say says see shall she should show so some somebody someone
-    something still such supposed t take takes tell than that the their theirs them themselves then there these they
-    thing things this those though through to too under until up us use used using ve very want wants was we well were
-    what whatever when where whether which while who whom whose why will with within without would yet you your yours
-    answer describe exactly explain long main mean means question summarise summarize summary
+    about across after again all along also always am among an and another answer any anybody anyone anything are
+    around as at be because been before being between both but by came can cannot come comes coming content contents
+    could describe did display do does doing don done down during each either else ever every everybody everyone
+    everything exactly explain few file files find follow for from further get gets getting give given go goes going
+    got had happen happens has have having he hello help her here hers hey hi him his how however if in into is it
+    its itself just know let like list ll long look made main make makes making many may maybe me mean means might
+    mine more most much must my myself need needs no nor not now of off often on once one only or other our ours out
+    over own please print put question read really regarding say says see shall she should show so some somebody
+    someone something still such summarise summarize summary supposed take takes tell than thank thanks that the
+    their theirs them themselves then there these they thing things this those though through to today together too
+    under until up us use used using ve very want wants was we well were what whatever when where whether which
+    while who whom whose why will with within without would yes yet you your yours
 
     aber als am an auch auf aus bei bin bis das dass dem den der des die du ein eine einem einen einer eines er es
-    für hat haben hier ich ihr im in ist ja kann man mein mit muss nach nicht noch nur oder ohne sein sich sie sind so
-    soll über um und uns unser unter vom von vor wann war warum was wer wie wir wird wo zu zum zur
+    für haben hat hier ich ihr im in ist ja kann man mein mit muss nach nicht noch nur oder ohne sein sich sie sind
+    so soll um und uns unser unter viel viele vielen vom von vor wann war warum was wer wie wieviel wir wird wo zu
+    zum zur über
 
     au aux avec ce ces cette dans de des du elle en est et il je la le les leur lui mais ne nous on ou où par pas
-    pour quand que quel quelle quels qui sa se ses son sont sur un une vous
+    pour qu quand que quel quelle quels qui sa se ses son sont sur un une vous
 
-    como con cuando cuál cuánto de del dónde el ella en es esta este la las lo los más no para pero por qué que
-    quién se sin sobre su sus un una y
+    como con cuando cuál cuánto de del dónde el ella en es esta este la las lo los más no para pero por que quién
+    qué se sin sobre su sus un una
 
-    che chi come con da dei della di dove è gli il io la le lo ma nel non per più quale quando quanto se si sono su
-    un una
-    """.split()
+    che chi come con da dei della di dove gli il io la le lo ma nel non per più quale quando quanto se si sono su un
+    una
+    """.split()  # noqa: SIM905 -- hundreds of quoted words would not be readable
 )
+"""Words that say nothing about what is asked: English, German, French, Spanish, Italian."""
 
 
 def plain(text: str) -> str:
     """The text in one form of each character and in small letters."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", text).lower()
 
 
 def split(text: str) -> list[str]:
@@ -74,8 +78,9 @@ def split(text: str) -> list[str]:
 
 
 def is_empty(word: str) -> bool:
-    """Whether a word says nothing about what is asked."""
-    return plain(word) in _EMPTY
+    """Whether a word says nothing about what is asked; a single letter does not."""
+    folded = plain(word)
+    return folded in _EMPTY or (len(folded) == 1 and folded.isalpha() and not _UNSPACED.match(folded))
 
 
 def stems(text: str) -> list[str]:
@@ -116,9 +121,13 @@ def _undoubled(word: str) -> str:
     return word[:-1] if doubled else word
 
 
-def prefix(stem: str) -> str:
-    """A regular expression for the words that have this stem, and some more."""
+def spelling(stem: str) -> str:
+    """The stem as it is spelt in words, in an expression that is a regular one and a glob."""
     # A final y becomes i in `_stem`, so both are looked for; the other endings only follow.
-    base = f"{re.escape(stem[:-1])}[iy]" if len(stem) > _SHORT and stem.endswith("i") else re.escape(stem)
+    return f"{stem[:-1]}[iy]" if len(stem) > _SHORT and stem.endswith("i") else stem
+
+
+def beginning(stem: str) -> str:
+    """A regular expression for the words that have this stem, and some more."""
     # Short stems begin a word, or they would be found everywhere; RE2 knows such a boundary before ASCII only.
-    return base if len(stem) > _SHORT + 1 or not stem[0].isascii() else rf"(?:\b|_){base}"
+    return spelling(stem) if len(stem) > _SHORT + 1 or not stem[0].isascii() else rf"(?:\b|_){spelling(stem)}"

@@ -35,6 +35,9 @@ from pydantic_core import to_jsonable_python
 from orchestral_temporal.ports import ToolFailed
 from orchestral_temporal.protocol.words import MAX_DEPTH, Json
 
+MAX_ITEMS: Final = 1_000_000
+"""Items of one container: more than the guard takes, so that they need not be written first."""
+
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 
 _Place: TypeAlias = tuple[str | int, ...]
@@ -57,6 +60,8 @@ def _form(value: object, place: _Place) -> Json:
     inner = _opened(value)
     if inner is not value:
         return _form(inner, place)
+    if isinstance(value, Mapping | list | tuple | set | frozenset) and len(cast("list[object]", value)) > MAX_ITEMS:
+        raise ToolFailed("output_limit_exceeded", f"The output has a container of more than {MAX_ITEMS} items.")
     if isinstance(value, Mapping):
         return _object(cast("Mapping[object, object]", value), place)
     if isinstance(value, list | tuple | set | frozenset):

@@ -32,13 +32,12 @@ REFERENCE: Final = "python:module:function"
 class FunctionTool:
     """A function that is a tool; `function_tool` and `load_function` make it."""
 
-    view_contract: Final = IDENTITY_VIEW
-
     def __init__(self, function: Callable[..., object], signature: Signature, descriptor: ToolDescriptor) -> None:
         self._function = function
         self._signature = signature
         self._asynchronous = inspect.iscoroutinefunction(function)
         self.descriptor: Final = descriptor
+        self.view_contract: Final = IDENTITY_VIEW
 
     async def invoke(self, arguments: JsonObject, call: ToolCall) -> Json:
         """Call the function with arguments of the declared types; what it returns becomes JSON (see `results`).

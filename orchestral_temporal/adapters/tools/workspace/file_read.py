@@ -157,9 +157,11 @@ def _open(place: Place) -> BinaryIO:
             return open_file(place.parts[-1] if place.parts else ".", folder)
         except NotRegular as error:
             raise ToolFailed("file_read_not_file", f"path is no regular file: {place.shown!r}; name a file.") from error
-        except FileNotFoundError as error:
+        except PermissionError:
+            raise
+        except OSError as error:
             raise ToolFailed(
-                "workspace_path_unavailable", f"path does not exist: {place.shown!r}; search for the file."
+                "workspace_path_unavailable", f"path cannot be opened: {place.shown!r}; search for the file."
             ) from error
 
 

@@ -1,5 +1,6 @@
 """Ignore files: `.ignore` over `.gitignore` over `.git/info/exclude`, a deeper one over a higher one (§9)."""
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -63,11 +64,15 @@ def _read(folder: int, prefix: str, source: tuple[str, ...], warn: Callable[[str
     return _parse(data.decode("utf-8-sig", errors="replace").splitlines())
 
 
+# What the library raises for a line that git passes over; the warning counts where warnings are errors.
+_NO_PATTERN = (ValueError, re.error, FutureWarning)
+
+
 def _parse(lines: list[str]) -> GitIgnoreSpec:
     # The linear matcher: an ignore file comes with the workspace, from strangers.
     try:
         return GitIgnoreSpec.from_lines(lines, backend="re2")
-    except ValueError:
+    except _NO_PATTERN:
         return GitIgnoreSpec.from_lines([line for line in lines if _meaningful(line)], backend="re2")
 
 
@@ -75,6 +80,6 @@ def _meaningful(line: str) -> bool:
     """Whether git's rules give the line a meaning; a line without one is passed over, as git does."""
     try:
         GitIgnoreSpec.from_lines([line], backend="re2")
-    except ValueError:
+    except _NO_PATTERN:
         return False
     return True

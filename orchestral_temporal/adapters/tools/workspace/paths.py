@@ -153,6 +153,8 @@ def is_folder(place: Place) -> bool:
             status = os.stat(place.parts[-1] if place.parts else ".", dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             raise _unavailable(place.shown) from error
+    if stat.S_ISLNK(status.st_mode):
+        raise _unavailable(place.shown)
     return stat.S_ISDIR(status.st_mode)
 
 
@@ -170,8 +172,8 @@ def open_file(name: str, holder: int) -> BinaryIO:
     """The regular file `name` in the folder `holder`, for reading; never waits, never follows a symlink.
 
     Raises:
-        NotRegular: it is a folder, a pipe, a device, a socket or a symlink.
-        OSError: it cannot be opened.
+        NotRegular: it is a folder, a pipe, a device or a socket.
+        OSError: it is a symlink, or cannot be opened.
     """
     # Looked at first, because merely opening a device can do something.
     _refuse_irregular(os.stat(name, dir_fd=holder, follow_symlinks=False), name)
@@ -185,5 +187,7 @@ def open_file(name: str, holder: int) -> BinaryIO:
 
 
 def _refuse_irregular(status: os.stat_result, name: str) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
     if not stat.S_ISREG(status.st_mode):
         raise NotRegular(errno.EINVAL, "it is no regular file", name)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from orchestral_temporal.adapters.tools.workspace.watch import Watch
 from orchestral_temporal.ports import ToolCall, ToolFailed, ToolRejected
+from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.tools import (
     ApprovalPolicy,
     EffectScope,
@@ -17,7 +18,6 @@ from orchestral_temporal.protocol.tools import (
     ToolPolicyBounds,
     ToolRestriction,
 )
-from orchestral_temporal.protocol.base import Json, JsonObject
 
 _SLACK = timedelta(seconds=5)
 """What the guard's time-out leaves a tool beyond its own limit, to return what it has."""

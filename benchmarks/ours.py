@@ -1,0 +1,130 @@
+"""This project, as a user would host it."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Worker
+from workload import ANSWER, INSTRUCTIONS, TOOL, Load, page, read_task
+
+from orchestral_temporal.adapters.tools.functions import function_tool
+from orchestral_temporal.api import tool
+from orchestral_temporal.protocol.model import (
+    Finish,
+    ModelCapabilities,
+    ModelDescriptor,
+    ModelEvent,
+    ModelFinishReason,
+    ModelRequest,
+    ModelRole,
+    ModelStreamEvent,
+    ModelUsage,
+    TextDelta,
+    TextPart,
+    ToolCallArgumentsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageSnapshot,
+)
+from orchestral_temporal.runtime.agents import AgentPlan, host
+from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.client import AgentClient
+from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+
+WINDOW: Final = 8_000_000
+"""Tokens of the stub model: no run here is to end for want of room."""
+
+
+class StubModel:
+    """Calls the tool until the task is done; it answers at once."""
+
+    descriptor: Final = ModelDescriptor(
+        backend_id="stub",
+        capabilities=ModelCapabilities(
+            streaming=True,
+            tool_calls=True,
+            parallel_tool_calls=False,
+            structured_output=False,
+            max_context_tokens=WINDOW,
+        ),
+    )
+    redispatchable: Final = True
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelStreamEvent]:
+        """One turn: the next call, or the answer."""
+        for sequence, payload in enumerate(_turn(request), start=1):
+            yield ModelStreamEvent(
+                request_id=request.request_id, event_id=f"event-{sequence}", sequence=sequence, payload=payload
+            )
+
+
+def _turn(request: ModelRequest) -> list[ModelEvent]:
+    task = next(each for each in request.messages if each.role is ModelRole.USER).content[0]
+    assert isinstance(task, TextPart)
+    load = read_task(task.text)
+    usage = UsageSnapshot(usage=ModelUsage(input_tokens=100, output_tokens=10))
+    done = sum(each.role is ModelRole.ASSISTANT for each in request.messages)
+    if done == load.rounds:
+        return [TextDelta(delta=ANSWER), usage, Finish(reason=ModelFinishReason.STOP)]
+    call_id, arguments = f"call-{done + 1}", json.dumps({"number": done + 1, "size": load.size})
+    return [
+        ToolCallStart(call_id=call_id, name=TOOL),
+        ToolCallArgumentsDelta(call_id=call_id, delta=arguments),
+        ToolCallEnd(call_id=call_id),
+        usage,
+        Finish(reason=ModelFinishReason.TOOL_CALLS),
+    ]
+
+
+@tool(name=TOOL, idempotency="pure", concurrency="parallel_safe", timeout=timedelta(seconds=60))
+async def _lookup(number: int, size: int) -> str:
+    """Look up a page by its number."""
+    return page(number, size)
+
+
+class MemoryStore:
+    """Artifacts in memory: long runs hand over segments of their session journal."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    async def put(self, data: bytes) -> str:
+        """Keep bytes by their digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        self._kept[digest] = data
+        return digest
+
+    async def get(self, digest: str) -> bytes:
+        """Read bytes back; a KeyError if there are none."""
+        return self._kept[digest]
+
+
+class Ours:
+    """Runs of `AgentRun`, each in a session of its own."""
+
+    name = "orchestral_temporal"
+    model_activity = names.CALL_MODEL
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._agents = AgentClient(client)
+
+    def workers(self) -> Sequence[Worker]:
+        """The workers; plugins of the client ride along."""
+        plan = AgentPlan(
+            name="default",
+            backend=StubModel(),
+            tools=(function_tool(_lookup),),
+            instructions=INSTRUCTIONS,
+            context_tokens=WINDOW,
+        )
+        agents = {plan.name: host(plan, self._client.namespace)}
+        return build_workers(self._client, agents, settings=WorkerSettings(), artifacts=MemoryStore())
+
+    async def start(self, load: Load, run_id: str) -> WorkflowHandle[Any, Any]:
+        """Start a run."""
+        await self._agents.start(load.task, run_id=run_id)
+        return self._client.get_workflow_handle(run_id)

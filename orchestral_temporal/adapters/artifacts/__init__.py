@@ -1,0 +1,1 @@
+"""Artifact stores: bytes by digest."""

@@ -1,0 +1,153 @@
+"""How a process of ours begins, is asked to stop, and ends: exit codes, one sentence for each error, no loose ends."""
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from orchestral_temporal.hosting.connection import ConnectionFailed
+from orchestral_temporal.hosting.yaml_file import SettingsError
+from orchestral_temporal.protocol.errors import AgentRejectionCode, ProtocolError
+from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.temporal.client import ContinuityUnknown
+from orchestral_temporal.temporal.failures import StartRefused
+
+GOOD: Final = 0
+NOT_READY: Final = 1
+"""`doctor` found something to mend."""
+INCOMPLETE: Final = 2
+CANCELLED: Final = 3
+FAILED: Final = 4
+UNKNOWN: Final = 5
+USAGE: Final = 64
+FAULT: Final = 70
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+"""As a shell says it of a program whose reader went away."""
+
+ENDINGS: Final = {
+    AgentRunStatus.DELIVERED: GOOD,
+    AgentRunStatus.INCOMPLETE: INCOMPLETE,
+    AgentRunStatus.CANCELLED: CANCELLED,
+    AgentRunStatus.FAILED: FAILED,
+}
+"""The exit code of a command that waited for a run."""
+
+LATER: Final = {AgentRejectionCode.SESSION_CONFLICT, AgentRejectionCode.PROVIDER_UNAVAILABLE}
+"""Refusals of a start that was right and may succeed another time; all others are a matter of its words."""
+
+_OUTAGES: Final = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+_REFUSALS: Final = {
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.INVALID_ARGUMENT,
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What a person reads of an error: the sentence, perhaps what to do, and the exit code."""
+
+    code: int
+    sentence: str
+    hint: str | None = None
+
+
+def refused_code(rejection: str) -> int:
+    """The exit code of a refused start."""
+    return FAILED if rejection in LATER else USAGE
+
+
+def complaint(error: BaseException) -> Complaint:  # noqa: PLR0911 -- a table: an error a row
+    """An error in the words of the person who meets it."""
+    match error:
+        case SettingsError():
+            return Complaint(USAGE, str(error))
+        case ConnectionFailed():
+            return Complaint(USAGE, str(error), error.hint)
+        case StartRefused():
+            return Complaint(refused_code(error.rejection.code), error.rejection.message)
+        case ProtocolError():
+            return Complaint(USAGE, error.message)
+        case ContinuityUnknown():
+            return Complaint(UNKNOWN, str(error), "Ask again with `orchestral inspect`, or see `orchestral doctor`.")
+        case RPCError() if error.status in _OUTAGES:
+            return Complaint(UNKNOWN, "The server does not answer any more.", "Runs go on when it is back.")
+        case RPCError() if error.status is RPCStatusCode.NOT_FOUND:
+            return Complaint(USAGE, "There is no such run.", "`orchestral list` shows the runs there are.")
+        case RPCError() if error.status in _REFUSALS:
+            return Complaint(USAGE, f"The server refuses: {error.message}.", "See `orchestral doctor`.")
+        case _:
+            said = str(error).partition("\n")[0]
+            sentence = f"Something went wrong inside: {type(error).__name__}{f': {said}' if said else ''}."
+            return Complaint(FAULT, sentence, "The same command with --debug shows where; please report it.")
+
+
+def complain(told: Complaint) -> None:
+    """Write a complaint to standard error."""
+    with suppress(OSError):
+        print(f"Error: {told.sentence}", file=sys.stderr)  # noqa: T201 -- the face of the program
+        if told.hint is not None:
+            print(f"Hint: {told.hint}", file=sys.stderr)  # noqa: T201 -- as above
+
+
+def leave(code: int) -> NoReturn:
+    """Flush and end the process at once: the SDK's threads can crash an interpreter that ends in peace (fact 9.10)."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or BROKEN_PIPE
+    os._exit(code)
+
+
+def conclude(work: Coroutine[None, None, int], *, debug: bool = False) -> NoReturn:
+    """Carry out the work of a process and leave with its exit code; an error becomes a complaint.
+
+    Args:
+        work: Returns the exit code. Whatever it opened is closed when the process ends.
+        debug: Whether to show an error's traceback as well.
+    """
+    try:
+        code = asyncio.run(work)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 -- the last resort before a person would see a traceback
+        if debug:
+            traceback.print_exc()
+        told = complaint(error)
+        complain(told)
+        code = told.code
+    leave(code)
+
+
+@contextmanager
+def stop_signals() -> Generator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the process where it stands.
+
+    Even then nothing of ours is left: the watchdog ends the server, and runs are Temporal's.
+    """
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask(number: signal.Signals) -> None:
+        if asked.is_set():
+            leave(128 + number)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    try:
+        yield asked
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,38 @@
+"""Heartbeats beside the work of an activity: how anybody notices that its worker is gone (decisions 15 and 17)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from temporalio import activity
+
+from orchestral_temporal.protocol.activities import Heartbeat
+
+BEATS: Final = 4
+"""Heartbeats in one heartbeat time-out: three may be late or lost (decision 15)."""
+
+STOP_SECONDS: Final = 1.0
+"""How long work that was told to stop is waited for, so that its connections are closed in order."""
+
+Result = TypeVar("Result")
+
+
+async def beating(
+    work: Awaitable[Result], beat: Callable[[], Heartbeat] = Heartbeat, live_text_ms: int | None = None
+) -> Result:
+    """Await work and heartbeat beside it, at least four times a time-out; what is done sooner needs none."""
+    timeout = activity.info().heartbeat_timeout
+    pause = timeout.total_seconds() / BEATS if timeout is not None else 1.0
+    if live_text_ms is not None:
+        pause = min(pause, live_text_ms / 1000)
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=pause))[0]:
+            activity.heartbeat(beat())
+    except asyncio.CancelledError:
+        task.cancel()
+        stopped, _ = await asyncio.wait([task], timeout=STOP_SECONDS)
+        for each in stopped:
+            each.cancelled() or each.exception()  # looked at, or asyncio complains that nobody did
+        raise
+    return task.result()

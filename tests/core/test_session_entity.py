@@ -1,0 +1,121 @@
+"""The session entity's decisions (decision 2)."""
+
+import pytest
+
+from orchestral_temporal.core.session import (
+    SessionState,
+    admit_append,
+    admit_open,
+    append,
+    forget,
+    open_run,
+    read,
+)
+from orchestral_temporal.core.start import StartRefused
+from orchestral_temporal.protocol.activities import SessionBatch, SessionOpen
+from orchestral_temporal.protocol.errors import ProtocolError
+
+EMPTY = SessionState(session_id="s")
+
+
+def wanted(run_id: str = "r1", spec: str = "a", execution: str = "e1", release: str | None = None) -> SessionOpen:
+    """A run asks for the session."""
+    return SessionOpen(session_id="s", run_id=run_id, spec_digest=spec, execution=execution, release=release)
+
+
+def batch(
+    number: int, first: int, last: int, head: str | None, *, close: bool = False, run: str = "r1"
+) -> SessionBatch:
+    """A batch whose records are not looked at here."""
+    return SessionBatch(
+        run_id=run, number=number, expected_head=head, head=f"h{last}", first_seq=first, last_seq=last, close=close
+    )
+
+
+def opened(state: SessionState, asked: SessionOpen) -> SessionState:
+    """The state after an admitted open."""
+    admit_open(state, asked)
+    return open_run(state, asked)[0]
+
+
+def added(state: SessionState, given: SessionBatch) -> SessionState:
+    """The state after an admitted append."""
+    admit_append(state, given)
+    return append(state, given)[0]
+
+
+def test_one_run_at_a_time() -> None:
+    """A second run is refused and told who holds the session; asking twice for oneself changes nothing."""
+    state = opened(EMPTY, wanted())
+    assert opened(state, wanted()) == state
+    with pytest.raises(StartRefused) as refused:
+        admit_open(state, wanted("r2"))
+    assert refused.value.rejection.details == {"holder": "r1"}
+    assert opened(state, wanted("r2", release="r1")).active == "r2"
+
+
+def test_a_run_id_is_bound_to_its_spec() -> None:
+    """The same id under another spec is refused, open or closed (I6)."""
+    state = opened(EMPTY, wanted())
+    with pytest.raises(StartRefused) as refused:
+        admit_open(state, wanted(spec="b"))
+    assert refused.value.rejection.code == "run_id_conflict"
+
+
+def test_a_closed_run_is_served_by_its_old_execution() -> None:
+    """The same id and spec after the end leads to the old result and takes no lock (I6)."""
+    state = added(opened(EMPTY, wanted()), batch(1, 1, 2, None, close=True))
+    again = wanted(execution="e2")
+    admit_open(state, again)
+    after, answer = open_run(state, again)
+    assert (answer.served, after.active) == ("e1", None)
+
+
+def test_batches_are_appended_once_and_in_order() -> None:
+    """A repeated batch is answered from the state; one out of order, or of a stranger, is refused."""
+    state = opened(EMPTY, wanted())
+    first = batch(1, 1, 2, None)
+    state = added(state, first)
+    assert added(state, first) == state
+    state = added(state, batch(2, 3, 3, "h2"))
+    assert (state.head, state.last_seq, len(state.batches)) == ("h3", 3, 2)
+    for wrong in (batch(4, 4, 4, "h3"), batch(3, 4, 4, "h2"), batch(3, 5, 5, "h3")):
+        with pytest.raises(ProtocolError, match="does not follow"):
+            admit_append(state, wrong)
+    with pytest.raises(ProtocolError, match="has not opened"):
+        admit_append(state, batch(1, 4, 4, "h3", run="r9"))
+
+
+def test_a_run_that_lost_the_session_cannot_append() -> None:
+    """A released holder that comes back is refused, so two writers never mix."""
+    state = opened(opened(EMPTY, wanted()), wanted("r2", release="r1"))
+    with pytest.raises(ProtocolError, match="does not follow"):
+        admit_append(state, batch(1, 1, 1, None))
+
+
+def test_an_empty_last_batch_only_frees_the_session() -> None:
+    """A run without records closes its part and leaves no batch behind."""
+    state = added(opened(EMPTY, wanted()), SessionBatch(
+        run_id="r1", number=1, expected_head=None, head=None, first_seq=1, last_seq=0, close=True
+    ))  # fmt: skip
+    assert (state.active, state.batches, state.last_seq) == (None, (), 0)
+
+
+def test_a_refused_start_is_forgotten() -> None:
+    """Its lock and its id are free again; a run that has appended, or a stranger, is not touched (`answers.md` 7)."""
+    state = opened(EMPTY, wanted())
+    assert forget(state, "r1") == EMPTY
+    assert forget(state, "r9") == state
+    written = added(state, batch(1, 1, 1, None))
+    assert forget(written, "r1") == written
+    waiting = opened(opened(EMPTY, wanted()), wanted("r2", release="r1"))
+    assert forget(waiting, "r1").active == "r2"
+
+
+def test_read_pages_by_sequence() -> None:
+    """The batches after a sequence number, a bounded number of them."""
+    state = opened(EMPTY, wanted())
+    for number in range(1, 5):
+        state = added(state, batch(number, number, number, f"h{number - 1}" if number > 1 else None))
+    assert [each.number for each in read(state, 1, 2)] == [2, 3]
+    assert read(state, 4, 2) == []

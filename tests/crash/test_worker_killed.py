@@ -1,0 +1,112 @@
+"""SIGKILL of the only worker, and another process in its place that knows nothing but the history."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from tests.crash.model_process import HALF, REST
+from tests.crash.scene import Scene
+from tests.temporal.world import calls, says, until
+
+from orchestral_temporal.protocol.base import Json
+from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.temporal.watch import Frame
+
+ROUNDS: Final[Sequence[Json]] = [*(calls(("look", {"key": f"v{number}"})) for number in (1, 2, 3)), says("Done.")]
+
+CALM: Final = (
+    ["run_accepted", "run_started"]
+    + ["model 1.1", "tool v1.1", "model 2.1", "tool v2.1", "model 3.1", "tool v3.1", "model 4.1"]
+    + ["output_committed", "delivery_committed", "append"]
+)
+"""The steps of a run that nobody disturbs."""
+
+LOST: Final = ["continuity_lost", "continuity_restored"]
+
+
+def after(step: str, *more: str) -> list[str]:
+    """The calm steps with something after one of them."""
+    place = CALM.index(step) + 1
+    return [*CALM[:place], *more, *CALM[place:]]
+
+
+@pytest.mark.parametrize(
+    ("place", "steps"),
+    [
+        pytest.param("dispatch-3", CALM, id="between rounds"),
+        pytest.param("tool-v2", after("tool v2.1", *LOST, "tool v2.2"), id="in a tool"),
+        pytest.param("model-3", after("model 3.1", *LOST, "model 3.2"), id="in a model attempt"),
+        pytest.param("append", CALM, id="at the session"),
+    ],
+)
+async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence[str]) -> None:
+    """The run moves on within 5 s and is delivered; only what was at work runs again, on record (I1).
+
+    The new process pulls the context from the history: its requests equal those of an undisturbed run, message for
+    message, although no result fits the tail that an attempt carries.
+    """
+    signs = scene.signs
+    signs.hold(place)
+    first = await scene.worker(rounds=ROUNDS)
+    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("killed"))
+    await until(lambda: bool(signs.arrivals(place)), f"the worker comes to {place}")
+    scene.kill(first)
+    signs.release(place)
+    second = await scene.worker(rounds=ROUNDS)
+    ended = await run.wait()
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
+    assert await scene.steps(run.run_id) == list(steps)
+    for key in ("v1", "v2", "v3"):
+        assert len(signs.arrivals(f"tool-{key}")) == (2 if place == f"tool-{key}" else 1)
+    await scene.check_recovery(run, second)
+
+    calm = await scene.world.runs.start("Look three times.", run_id=scene.world.id("calm"))
+    await calm.wait()
+    assert await scene.steps(calm.run_id) == CALM
+    asked, undisturbed = scene.requests(run.run_id), scene.requests(calm.run_id)
+    assert [len(asked[number]) for number in (1, 2, 3, 4)] == [1, 1, 2 if place == "model-3" else 1, 1]
+    assert {number: attempts[-1] for number, attempts in asked.items()} == {
+        number: attempt for number, (attempt,) in undisturbed.items()
+    }
+    assert all(attempt == attempts[0] for attempts in asked.values() for attempt in attempts)
+
+
+async def test_a_stream_starts_again(scene: Scene) -> None:
+    """Killed in the middle of a stream from `openai`: the same request once more, a new attempt on record (I1, I4).
+
+    Who watches sees the half text, hears that it is void, and gets the whole answer.
+    """
+    signs, how = scene.signs, {"base_url": await scene.model()}
+    first = await scene.worker(**how)
+    run = await scene.world.runs.start("Look once.", run_id=scene.world.id("stream"))
+    frames: list[Frame] = []
+
+    async def watch() -> None:
+        async for frame in run.watch():
+            frames.append(frame)  # noqa: PERF401 -- what has come so far is looked at meanwhile
+
+    watching = asyncio.create_task(watch())
+    await until(lambda: HALF in shown(frames), "the half text is shown")
+    scene.kill(first)
+    second = await scene.worker(**how)
+    ended = await run.wait()
+    await watching
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, HALF + REST)
+    assert await scene.steps(run.run_id) == [
+        *("run_accepted", "run_started", "model 1.1", "tool v1.1", "model 2.1"),
+        *(*LOST, "model 2.2", "output_committed", "delivery_committed", "append"),
+    ]
+    assert len(signs.arrivals("tool-v1")) == 1
+    _, lost, again = [json.loads(each) for each in signs.notes("asked")]
+    assert lost == again
+    assert "clear" in [each.kind for each in frames]
+    assert frames[-1].event is not None
+    assert frames[-1].event.event.payload.type == "delivery_committed"
+    await scene.check_recovery(run, second)
+
+
+def shown(frames: Sequence[Frame]) -> str:
+    """The live text so far."""
+    return "".join(each.text for each in frames if each.kind == "text")

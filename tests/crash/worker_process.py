@@ -1,0 +1,175 @@
+"""A worker as a process of its own, to be killed: `python -m tests.crash.worker_process SETUP`, SETUP as JSON.
+
+It works until SIGTERM, which is the graceful stop, or until the test that started it is gone.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Self
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import PayloadCodec
+
+from orchestral_temporal.adapters.models.openai import OpenAIModel
+from orchestral_temporal.adapters.tools.functions import function_tool
+from orchestral_temporal.api import tool
+from orchestral_temporal.ports import ModelBackend
+from orchestral_temporal.protocol.activities import Queues, Timeouts
+from orchestral_temporal.protocol.base import Json
+from orchestral_temporal.protocol.digest import canonical, sha256
+from orchestral_temporal.protocol.errors import WordError
+from orchestral_temporal.protocol.model import ModelRequest, ModelStreamEvent
+from orchestral_temporal.protocol.words import parse_json
+from orchestral_temporal.runtime.agents import AgentPlan, host
+from orchestral_temporal.temporal.converter import DATA_CONVERTER
+from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.crash.signs import Signs, end_with_parent
+
+RESULT_CHARACTERS: Final = 10_000
+"""Length of what the tool returns: more than the tail that an attempt carries itself."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker serves, and how; time-outs as in `temporal-dev.yaml`.
+
+    With `rounds` the model follows that script, else it is the one behind `base_url`.
+    """
+
+    address: str
+    queue: str
+    folder: str
+    cached_workflows: int
+    rounds: Sequence[Json] = ()
+    base_url: str = ""
+    heartbeat_ms: int = 2_000
+    sticky_ms: int = 500
+    grace_ms: int = 500
+
+    def to_json(self) -> str:
+        """The command-line argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read it back."""
+        return cls(**json.loads(text))
+
+
+class Watched:
+    """A model that passes the place `model-<round>` before it answers, and keeps the requests it got."""
+
+    def __init__(self, backend: ModelBackend, signs: Signs) -> None:
+        self._backend = backend
+        self._signs = signs
+        self.descriptor = backend.descriptor
+        self.redispatchable = backend.redispatchable
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStreamEvent, None]:
+        """As the backend."""
+        self._signs.note("requests", canonical(request).decode())
+        await self._signs.passing(f"model-{request.request_id.rpartition('-')[2]}")
+        async for event in self._backend.stream(request):
+            yield event
+
+
+class Gate(PayloadCodec):
+    """A codec that changes nothing: what the run is about to dispatch passes the place `dispatch-<round>`.
+
+    The task that decided it is not completed yet, so who is killed here dies between two rounds.
+    """
+
+    def __init__(self, signs: Signs) -> None:
+        self._signs = signs
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Let payloads pass."""
+        for payload in payloads:
+            match _read(payload):
+                case {"round": int(number), "base": _}:
+                    await self._signs.passing(f"dispatch-{number}")
+                case _:
+                    pass
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Let payloads pass."""
+        return list(payloads)
+
+
+def _read(payload: Payload) -> Json:
+    try:
+        return parse_json(payload.data)
+    except WordError:
+        return None
+
+
+class Segments:
+    """An artifact store in the test's folder; a segment passes the place `append`."""
+
+    def __init__(self, folder: Path, signs: Signs) -> None:
+        self._folder = folder
+        self._signs = signs
+
+    async def put(self, data: bytes) -> str:
+        """Keep bytes, once somebody lets them pass."""
+        await self._signs.passing("append")
+        digest = sha256(data)
+        (self._folder / digest).write_bytes(data)
+        return digest
+
+    async def get(self, digest: str) -> bytes:
+        """Read bytes back."""
+        return (self._folder / digest).read_bytes()
+
+
+async def work(setup: Setup) -> None:
+    """Serve until SIGTERM."""
+    folder = Path(setup.folder)
+    signs = Signs(folder)
+
+    @tool(idempotency="idempotent")
+    async def look(key: str) -> str:
+        """Look something up; changes nothing."""
+        await signs.passing(f"tool-{key}")
+        return (key * RESULT_CHARACTERS)[:RESULT_CHARACTERS]
+
+    if setup.rounds:
+        model: ModelBackend = ScriptedModel(setup.rounds)
+    else:
+        model = OpenAIModel("fixture-model", api_key="unused", base_url=setup.base_url)
+    plan = AgentPlan("default", Watched(model, signs), (function_tool(look),))
+    client = await Client.connect(setup.address, data_converter=replace(DATA_CONVERTER, payload_codec=Gate(signs)))
+    settings = WorkerSettings(
+        queues=Queues(runs=setup.queue, models=setup.queue, tools=setup.queue),
+        timeouts=Timeouts(heartbeat_ms=setup.heartbeat_ms, live_text_ms=250),
+        sticky=timedelta(milliseconds=setup.sticky_ms),
+        grace=timedelta(milliseconds=setup.grace_ms),
+        max_cached_workflows=setup.cached_workflows,
+    )
+    agents = {"default": host(plan, client.namespace)}
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with AsyncExitStack() as running:
+        for worker in build_workers(client, agents, settings=settings, artifacts=Segments(folder, signs)):
+            await running.enter_async_context(worker)
+        signs.note("up", f"{os.getpid()} {time.time()}")
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    asyncio.run(work(Setup.from_json(sys.argv[1])))
+    # The SDK sometimes crashes while the interpreter ends, after all is done (fact 9.10).
+    os._exit(0)

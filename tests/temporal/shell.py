@@ -1,0 +1,136 @@
+"""`orchestral` as a process: what a person types, what they see, and what is left when it has ended."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestral_temporal.protocol.base import JsonObject
+from tests.temporal.world import until
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[JsonObject]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass
+class Running:
+    """A command that runs, in a process group of its own as on a terminal."""
+
+    process: Process
+    seen: list[str] = field(default_factory=list)
+
+    async def says(self, *words: str) -> None:
+        """Wait until standard error has said this."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(30):
+            while not all(word in "".join(self.seen) for word in words):
+                line = await self.process.stderr.readline()
+                if not line:
+                    raise AssertionError(f"It ended without saying {words}: {''.join(self.seen)}")
+                self.seen.append(line.decode())
+
+    async def prints(self, word: str) -> str:
+        """Wait until standard output holds a line with this, and return the line."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            while line := await self.process.stdout.readline():
+                if word in line.decode():
+                    return line.decode()
+        raise AssertionError(f"It ended without printing {word}.")
+
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        """What Ctrl-C does: the signal reaches the whole group."""
+        os.killpg(self.process.pid, number)
+
+    async def ended(self) -> Printed:
+        """Wait for the end."""
+        async with asyncio.timeout(30):
+            out, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return Printed(self.process.returncode, out.decode(), "".join(self.seen) + err.decode())
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A folder and an environment in which commands are typed."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @asynccontextmanager
+    async def start(self, *arguments: str, stdin: bytes | None = None) -> AsyncGenerator[Running]:
+        """A command as a process, which does not outlive the block."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "orchestral_temporal", *arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        if stdin is not None:
+            process.stdin.write(stdin)
+        process.stdin.close()
+        try:
+            yield Running(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def run(self, *arguments: str, stdin: bytes | None = None) -> Printed:
+        """A command from its start to its end."""
+        async with self.start(*arguments, stdin=stdin) as running:
+            return await running.ended()
+
+    def write(self, name: str, text: str) -> Path:
+        """A file in the folder."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+
+async def offspring(pid: int) -> set[int]:
+    """All processes below one, without itself."""
+    listed = await asyncio.create_subprocess_exec("ps", "-axo", "pid=,ppid=", stdout=PIPE)
+    out, _ = await listed.communicate()
+    parents = dict(map(int, line.split()) for line in out.decode().splitlines())
+    found, more = set[int](), {pid}
+    while more:
+        more = {child for child, parent in parents.items() if parent in more} - found
+        found |= more
+    return found - {listed.pid}
+
+
+async def gone(pids: set[int]) -> None:
+    """Wait until none of these processes is left."""
+    await until(lambda: not any(_lives(pid) for pid in pids), f"the processes {sorted(pids)} end")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,238 @@
+"""Signals, updates and queries by strangers: whatever comes, the run goes on and says what it refused."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
+from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from tests.temporal.world import RecordingTool, World, calls, json_payload, payload, plan, says, until
+
+from orchestral_temporal.ports import ToolCall
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import Cancel, Steer, seal_command
+from orchestral_temporal.protocol.content import text_content
+from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
+from orchestral_temporal.testing.scripted import ScriptedModel
+
+CANCEL = '{"command_id": "c1"}'
+DEEP = "[" * 5_000 + "]" * 5_000
+
+
+def malformed(run_id: str) -> Mapping[str, tuple[str, Sequence[Payload]]]:
+    """Signals of every malformed kind: name and payloads."""
+    good = dump(seal_command("c1", run_id, Cancel(reason="why")))
+    foreign = dump(seal_command("c1", "another-run", Cancel(reason="why")))
+    return {
+        "no payload": ("cancel", ()),
+        "two payloads": ("cancel", (payload(CANCEL), payload(CANCEL))),
+        "text": ("cancel", (payload('"stop"'),)),
+        "number": ("cancel", (payload("1"),)),
+        "null": ("cancel", (payload("null"),)),
+        "list": ("cancel", (payload(f"[{CANCEL}]"),)),
+        "no JSON": ("cancel", (payload("stop!"),)),
+        "no UTF-8": ("cancel", (payload(b'{"reason": "\xff\xfe"}'),)),
+        "half a surrogate pair": ("cancel", (payload('{"reason": "\\ud800"}'),)),
+        "NaN": ("cancel", (payload('{"reason": NaN}'),)),
+        "deep": ("cancel", (payload(DEEP),)),
+        "too large": ("cancel", (payload(json.dumps({"reason": "x" * 300_000})),)),
+        "other encoding": ("cancel", (payload(CANCEL, "binary/plain"),)),
+        "no encoding": ("cancel", (payload(CANCEL, None),)),
+        "encrypted": ("cancel", (payload(b"\x00\x01", "binary/encrypted"),)),
+        "unknown field": ("cancel", (payload('{"commandId": "c1"}'),)),
+        "wrong type": ("cancel", (payload('{"command_id": 7}'),)),
+        "blank reason": ("cancel", (payload('{"reason": " "}'),)),
+        "unknown name": ("stop_now", (payload(CANCEL),)),
+        "long name": ("x" * 900, (payload(CANCEL),)),
+        "not yet understood": ("steer", (payload('{"command_id": "c1", "text": "go left"}'),)),
+        "no envelope": ("command", (payload(CANCEL),)),
+        "wrong digest": ("command", (json_payload({**good, "command_digest": "0" * 64}),)),
+        "another run's": ("command", (json_payload(foreign),)),
+        "a tool worker's": ("outcome", (payload("{}"),)),
+    }
+
+
+async def send(world: World, run_id: str, name: str, payloads: Sequence[Payload]) -> None:
+    """Send a signal as any other client would."""
+    await world.client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=world.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id),
+            signal_name=name,
+            input=Payloads(payloads=payloads),
+        )
+    )
+
+
+class Gate:
+    """A tool that waits until it is let go, so that a run stays open."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+        self.tool = RecordingTool("gate", self._wait, timeout_ms=None)
+
+    async def _wait(self, _arguments: JsonObject, _call: ToolCall) -> Json:
+        self.reached.set()
+        await self.open.wait()
+        return "open"
+
+
+async def refused(run: RunHandle) -> list[JsonObject]:
+    """What the run's view says it refused."""
+    seen = (await run.look())["refused"]
+    assert isinstance(seen, list)
+    return [each for each in seen if isinstance(each, dict)]
+
+
+async def test_malformed_signals_stand_as_refused_and_stop_nothing(world: World) -> None:
+    """Every malformed signal is shown as refused, with a reason, and the run is delivered all the same (F134)."""
+    gate = Gate()
+    model = ScriptedModel([calls(("gate", {})), says("went on")])
+    bad = malformed(world.id("r"))
+    async with world.serving(plan(model, gate.tool)):
+        run = await world.runs.start("go", run_id=world.id("r"))
+        await gate.reached.wait()
+        for name, payloads in bad.values():
+            await send(world, run.run_id, name, payloads)
+        await until(lambda: _count(run, len(bad)), "all refusals are shown")
+        shown = await refused(run)
+        gate.open.set()
+        turn = await run.wait()
+
+    assert [each["name"] for each in shown] == [name[:80] for name, _ in bad.values()]
+    for each in shown:
+        assert isinstance(each["reason"], str)
+        assert 10 < len(each["reason"]) <= 500
+        assert "\n" not in each["reason"]
+    assert (turn.status, turn.text) == (AgentRunStatus.DELIVERED, "went on")
+    assert turn.result["acks"] == []
+
+
+async def _count(run: RunHandle, wanted: int) -> bool:
+    return len(await refused(run)) == wanted
+
+
+async def test_malformed_signals_with_the_temporal_cli(world: World) -> None:
+    """The Temporal CLI's forms, one argument, two, none and a JSON string: the good one cancels, the rest are shown (F134)."""
+    gate = Gate()
+    inputs = [[], ["--input", CANCEL, "--input", CANCEL], ["--input", json.dumps(CANCEL)]]
+    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("never")]), gate.tool)):
+        run = await world.runs.start("go", run_id=world.id("r"))
+        await gate.reached.wait()
+        for given in inputs:
+            printed = await world.cli("workflow", "signal", "-w", run.run_id, "--name", "cancel", *given)
+            assert printed.code == 0
+        await until(lambda: _count(run, 3), "three refusals are shown")
+        await world.cli("workflow", "signal", "-w", run.run_id, "--name", "cancel", "--input", CANCEL)
+        turn = await run.wait()
+
+    assert turn.status is AgentRunStatus.CANCELLED
+
+
+async def test_signals_before_the_first_task_are_kept_in_order(world: World) -> None:
+    """What arrives before any worker is there is judged when one comes, the good and the bad in their order."""
+    model = ScriptedModel([says("never")])
+    run = await world.start_payloads(world.id("r"), payload('{"input": "go"}'))
+    await send(world, run.run_id, "cancel", [payload("stop!")])
+    await send(world, run.run_id, "nonsense", [payload("{}")])
+    await send(world, run.run_id, "cancel", [payload(CANCEL)])
+    async with world.serving(plan(model)):
+        turn = await run.wait()
+        history = await world.read(run.run_id)
+
+    assert turn.status is AgentRunStatus.CANCELLED
+    assert history.state is not None
+    assert [each.name for each in history.state.refusals] == ["cancel", "nonsense"]
+
+
+async def test_malformed_updates_are_refused_without_a_trace(world: World) -> None:
+    """An update that is no command of this run is rejected, typed, and leaves no event in the history."""
+    gate = Gate()
+    foreign = dump(seal_command("c1", "another-run", Cancel(reason="why")))
+    bad: list[tuple[str, list[Json]]] = [
+        ("submit", []),
+        ("submit", [1]),
+        ("submit", [{}, {}]),
+        ("submit", [{"command_id": "c1"}]),
+        ("submit", [foreign]),
+        ("nonsense", [{}]),
+    ]
+    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
+        run = await world.runs.start("go", run_id=world.id("r"))
+        await gate.reached.wait()
+        handle = world.client.get_workflow_handle(run.run_id)
+        before = (await handle.describe()).history_length
+        for name, args in bad:
+            with pytest.raises(WorkflowUpdateFailedError) as rejected:
+                await handle.execute_update(name, args=args)
+            assert isinstance(rejected.value.cause, ApplicationError)
+            assert rejected.value.cause.type in ("invalid_spec", "run_id_conflict")
+        after = (await handle.describe()).history_length
+        gate.open.set()
+        turn = await run.wait()
+
+    assert after == before
+    assert turn.text == "went on"
+
+
+async def test_command_of_a_later_version_is_answered_as_unsupported(world: World) -> None:
+    """A steer in a full envelope is received and acknowledged as unsupported; the run goes on."""
+    gate = Gate()
+    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
+        run = await world.runs.start("go", run_id=world.id("r"))
+        await gate.reached.wait()
+        steer = seal_command("c1", run.run_id, Steer(content=(text_content("go left"),)))
+        handle = world.client.get_workflow_handle(run.run_id)
+        answer = await handle.execute_update(names.UPDATE_SUBMIT, dump(steer), result_type=dict)
+        gate.open.set()
+        turn = await run.wait()
+
+    assert answer["state"]["state"] == "unsupported"
+    assert turn.status is AgentRunStatus.DELIVERED
+
+
+async def test_malformed_queries_get_an_error_and_harm_nothing(world: World) -> None:
+    """A query with a wrong name or argument fails for its sender alone; one before the run is accepted says so."""
+    run = await world.start_payloads(world.id("r"), payload('{"input": "go", "agent": "slow"}'))
+    handle = world.client.get_workflow_handle(run.run_id)
+    bad: list[tuple[str, list[Json]]] = [
+        ("nonsense", []),
+        ("events", [{"after": "x"}]),
+        ("events", [{"after": -1}]),
+        ("events", [{"limit": 501}]),
+        ("events", ["x"]),
+        ("inspect", [{}, {}]),
+        ("command_ack", [{"command_id": "unknown"}]),
+    ]
+    gate = Gate()
+    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool, name="slow")):
+        await gate.reached.wait()
+        for name, args in bad:
+            with pytest.raises(WorkflowQueryFailedError) as failed:
+                await handle.query(name, *args) if len(args) < 2 else await handle.query(name, args=args)
+            assert "Traceback" not in str(failed.value)
+        gate.open.set()
+        turn = await run.wait()
+
+    assert turn.text == "went on"
+
+
+async def test_run_that_is_not_accepted_yet_says_so(world: World) -> None:
+    """While nothing has bound the run, a query and the client's look say so; later the run is delivered."""
+    run = await world.start_payloads(world.id("r"), payload('{"input": "go"}'))
+    handle = world.client.get_workflow_handle(run.run_id)
+    async with world.only_workflows():
+        with pytest.raises(WorkflowQueryFailedError, match="not accepted yet"):
+            await handle.query(names.QUERY_INSPECT)
+        with pytest.raises(ContinuityUnknown, match="not accepted yet"):
+            await run.look()
+    async with world.serving(plan(ScriptedModel([says("done")]))):
+        turn = await run.wait()
+
+    assert turn.text == "done"

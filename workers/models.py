@@ -1,0 +1,8 @@
+"""Model attempts: `python workers/models.py [CONFIG]`."""
+
+import sys
+
+from orchestral_temporal.hosting.running import serve_forever
+
+if __name__ == "__main__":
+    serve_forever("models", *sys.argv[1:2])
