@@ -12,7 +12,7 @@ GATES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", (str(BIN / "ruff"), "format", "--check", ".")),
     ("lint", (str(BIN / "ruff"), "check", ".")),
     ("imports", (str(BIN / "lint-imports"),)),
-    ("types", (str(BIN / "basedpyright"),)),
+    ("types", (str(BIN / "basedpyright"), "--pythonpath", sys.executable)),
     (
         "tests of the core and the guard, every branch",
         (sys.executable, "-m", "pytest", "-q", "tests/core", "tests/contracts", "--cov", "--cov-report=term-missing"),

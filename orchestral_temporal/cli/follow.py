@@ -1,6 +1,7 @@
 """`run`, `start` and `watch`: from a task to its answer."""
 
 import asyncio
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from orchestral_temporal.hosting.pollers import unserved
 from orchestral_temporal.hosting.process import CANCELLED, ENDINGS, GOOD, UNKNOWN, refused_code, stop_signals
 from orchestral_temporal.hosting.running import World, workspace_of, world_for_run
 from orchestral_temporal.hosting.settings import Settings
+from orchestral_temporal.protocol.activities import Role
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown, RunHandle, Turn
 
@@ -54,6 +56,7 @@ async def watch_run(settings: Settings, run_id: str, *, as_json: bool) -> int:
     """Follow a run that is there."""
     client = await connect(settings.temporal)
     with _screen(as_json=as_json) as screen:
+        screen.note(f"run {run_id}")
         return await _followed(AgentClient(client).run(run_id), screen)
 
 
@@ -82,6 +85,17 @@ def _code(turn: Turn) -> int:
     return ENDINGS.get(turn.status, UNKNOWN)
 
 
+async def _unless(first: asyncio.Task[int], other: Coroutine[None, None, Sequence[Role]]) -> Sequence[Role]:
+    """What the other finds, or nothing if the first is done before."""
+    looking = asyncio.create_task(other)
+    try:
+        await asyncio.wait({first, looking}, return_when=asyncio.FIRST_COMPLETED)
+        return () if first.done() else looking.result()
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+
+
 class _Following:
     """One run at the terminal, and what a Ctrl-C means to it."""
 
@@ -107,13 +121,38 @@ class _Following:
             return given_up
 
     async def _carry_out(self) -> int:
-        async with world_for_run(self._settings, self._asked.workspace, self._screen.note) as world:
-            handle = self._handle = await self._asked.start(world.runs, world.workspace)
-            self._screen.started(handle.run_id, self._asked.session_id or handle.run_id)
-            await self._see_that_it_is_taken(world, handle)
-            code = await _followed(handle, self._screen)
+        """Start the run and follow it; where its server goes, go on with it on another one that has its database."""
+        while True:
+            async with world_for_run(self._settings, self._asked.workspace, self._screen.note) as world:
+                handle = await self._handle_in(world)
+                self._screen.started(handle.run_id, self._asked.session_id or handle.run_id)
+                await self._see_that_it_is_taken(world, handle)
+                code = await self._followed_in(world, handle)
+            if code is not None:
+                return code
+            self._screen.note("The server has gone; looking for another.")
+
+    async def _handle_in(self, world: World) -> RunHandle:
+        """The run in this world: started the first time, found again later."""
+        known = self._handle
+        start = self._asked.start(world.runs, world.workspace) if known is None else world.found(known.run_id)
+        self._handle = handle = await start
+        return handle
+
+    async def _followed_in(self, world: World, handle: RunHandle) -> int | None:
+        """Follow the run to its end; none if its server was lost before. Where workers leave, ours take their place."""
+        following = asyncio.create_task(_followed(handle, self._screen))
+        try:
+            while roles := await _unless(following, world.lost()):
+                self._screen.note("The workers have gone: others are started for the time of this run.")
+                await world.serve(roles)
+            if not following.done():
+                return None
             self._ended.set()
-        return code
+            return following.result()
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
 
     async def _see_that_it_is_taken(self, world: World, handle: RunHandle) -> None:
         if not await world.takes(handle.run_id):

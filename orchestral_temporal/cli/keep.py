@@ -2,9 +2,6 @@
 
 from dataclasses import asdict
 
-from rich.console import Console
-from rich.text import Text
-
 from orchestral_temporal.cli.screen import answer, answer_json, note
 from orchestral_temporal.cli.settled import log_file
 from orchestral_temporal.hosting.compose import compose
@@ -12,8 +9,8 @@ from orchestral_temporal.hosting.connection import connect, resolve_target
 from orchestral_temporal.hosting.devserver import dev_server
 from orchestral_temporal.hosting.doctor import Finding, examine
 from orchestral_temporal.hosting.namespace import setup
-from orchestral_temporal.hosting.process import GOOD, NOT_READY, stop_signals
-from orchestral_temporal.hosting.running import serving, warn_of_attributes, work
+from orchestral_temporal.hosting.process import FAULT, GOOD, NOT_READY, first_of, stop_signals
+from orchestral_temporal.hosting.running import server_gone, serving, warn_of_attributes, work
 from orchestral_temporal.hosting.settings import Settings
 from orchestral_temporal.protocol.activities import Role
 from orchestral_temporal.protocol.base import JsonObject
@@ -34,7 +31,10 @@ async def keep_dev(settings: Settings) -> int:
                 for sentence in server.notices:
                     note(sentence)
                 note(f"Ctrl-C stops everything. Warnings are in {log_file() or 'this window'}.")
-                await stop.wait()
+                told = await first_of(stop.wait(), server_gone(resolve_target(settings.temporal)))
+                if not told:
+                    note(f"The server has ended. Its log is {server.log or 'where it was started'}.")
+                    return FAULT
                 note("Stopping; Ctrl-C again leaves at once.")
     return GOOD
 
@@ -97,7 +97,5 @@ async def examine_all(settings: Settings, *, as_json: bool) -> int:
 
 
 def _print_finding(finding: Finding) -> None:
-    mark, style = ("ok ", "green") if finding.good else ("!! ", "red")
     remedy = f" {finding.remedy}" if finding.remedy else ""
-    text = Text.assemble((mark, style), f"{finding.about}: {finding.says}{remedy}")
-    Console(highlight=False).print(text, soft_wrap=True)
+    answer(f"{'ok' if finding.good else '!!'}  {finding.about}: {finding.says}{remedy}")

@@ -2,14 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from orchestral_temporal import __version__
 
-USAGE = 64
-INTERRUPTED = 130
+USAGE: Final = 64
+FAULT: Final = 70
+INTERRUPTED: Final = 130
+"""As in `hosting.process`, which --help and --version must not load."""
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -33,7 +35,8 @@ Run = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 Task = Annotated[str, typer.Argument(help="What to do; - reads it from standard input.", metavar="TASK")]
 Agent = Annotated[str, typer.Option("--agent", help="Agent of the settings file.")]
 Workspace = Annotated[
-    Path | None, typer.Option("--workspace", help="Folder to work in, instead of the policy's.", metavar="DIR")
+    Path | None,
+    typer.Option("--workspace", help="Folder to work in, instead of the policy's.", metavar="DIR", resolve_path=True),
 ]
 Session = Annotated[
     str | None, typer.Option("--session", help="Session to go on with; a new one without it.", metavar="ID")
@@ -236,7 +239,7 @@ def _text(task: str) -> str:
 
 
 def main() -> NoReturn:
-    """Run a command; a wrong command line ends with 64 and one sentence."""
+    """Run a command; whatever happens, a person reads one sentence, and a traceback only with --debug."""
     try:
         code = app(prog_name="orchestral", standalone_mode=False)
     except typer.TyperException as error:
@@ -246,4 +249,11 @@ def main() -> NoReturn:
         code = USAGE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except Exception as error:
+        # What a command does is judged in `hosting.process`; here only the way to it can have failed.
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"Error: this installation is broken: {type(error).__name__}: {error}.", err=True)
+        typer.echo("Hint: install the package again; the same command with --debug shows where.", err=True)
+        code = FAULT
     sys.exit(code or 0)

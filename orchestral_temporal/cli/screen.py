@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from contextlib import suppress
 from math import ceil
 from typing import Final, Protocol, Self
 
@@ -33,8 +34,10 @@ def answer_json(value: JsonObject) -> None:
 
 
 def note(sentence: str) -> None:
-    """Tell the person something that is not the answer."""
-    Console(stderr=True, highlight=False).print(Text(sentence, style="dim"), soft_wrap=True)
+    """Tell the person something that is not the answer; nobody may be listening."""
+    with suppress(OSError):
+        sys.stderr.write(_CONTROL.sub("", sentence) + "\n")
+        sys.stderr.flush()
 
 
 class Screen(Protocol):
@@ -62,7 +65,7 @@ class Screen(Protocol):
 
 
 class JsonScreen:
-    """One JSON object a line; the last one is the result."""
+    """One JSON object a line; the last one is the result. A second `started` means that what follows begins anew."""
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +100,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._text = ""
 
     def __enter__(self) -> Self:
@@ -110,7 +113,10 @@ class Terminal:
 
     def note(self, sentence: str) -> None:
         """A line of its own, above the live text."""
-        self._console.print(Text(_CONTROL.sub("", sentence), style="dim"), soft_wrap=True)
+        if self._live.is_started:
+            self._console.print(Text(_CONTROL.sub("", sentence), style="dim"), soft_wrap=True)
+        else:
+            note(sentence)
 
     def started(self, run_id: str, session_id: str) -> None:
         """Name the run."""

@@ -1,8 +1,9 @@
 """The calls of one turn, read from the raw text of the model (`spec/agent-loop.md` §8–§9, divergences 5 and 6)."""
 
+from json import JSONDecodeError
 from typing import Final
 
-from orchestral_temporal.core.limits import ARGUMENT_BYTES, MESSAGE_CHARACTERS, UNREADABLE_TURNS
+from orchestral_temporal.core.limits import ARGUMENT_BYTES, CALLS_PER_TURN, MESSAGE_CHARACTERS, UNREADABLE_TURNS
 from orchestral_temporal.core.schema import beyond_bounds
 from orchestral_temporal.core.state import OpenCall, RunState
 from orchestral_temporal.protocol import ids
@@ -23,8 +24,8 @@ RESERVED: Final = {
 LEFT_OUT: Final = "<arguments left out:"
 """How an argument text begins that was too long to keep; no JSON begins so."""
 
-NAMES_LISTED = 50
-"""Tool names an unknown-tool answer lists: enough to choose from, short enough to read."""
+NAMES_CHARACTERS = 1_000
+"""Characters of tool names that an unknown-tool answer lists: enough to choose from, short enough to read."""
 
 
 class Opened(Word):
@@ -58,6 +59,9 @@ def descriptor(part: ToolsPart, tool_id: str) -> ToolDescriptor:
 
 def read(state: RunState, observation: ModelObservation) -> Opened | Fatal:
     """Judge every call of a turn before the first one runs."""
+    if len(observation.tool_calls) > CALLS_PER_TURN:
+        message = f"The model made {len(observation.tool_calls)} calls in one turn; at most {CALLS_PER_TURN} are taken."
+        return Fatal(code="model_protocol", message=message)
     opened: list[OpenCall] = []
     for index, call in enumerate(observation.tool_calls, start=1):
         if not call.ended:
@@ -100,7 +104,9 @@ def read_arguments(text: str) -> tuple[JsonObject, Rejected | None]:
     try:
         value = parse_json(text)
     except ProtocolError as fault:
-        return _quoted(text), _unreadable(f"they are not JSON: {fault.error.message}")
+        # The reader's own words on syntax differ between Python versions, and what stands here is part of a digest.
+        syntax = isinstance(fault.__context__, JSONDecodeError)
+        return _quoted(text), _unreadable("they are not JSON" if syntax else fault.error.message.rstrip("."))
     if not isinstance(value, dict):
         return _quoted(text), _unreadable(f"they are {kind_of(value)}")
     beyond = beyond_bounds(value)
@@ -136,5 +142,5 @@ def _resolve(state: RunState, name: str) -> str | None:
 def _unknown_tool(state: RunState, name: str) -> str:
     part = state.tools_part
     names = sorted(each.descriptor.model_schema.name for each in part.tools) if part is not None else []
-    listed = ", ".join(names[:NAMES_LISTED]) or "none"
+    listed = ", ".join(names)[:NAMES_CHARACTERS] or "none"
     return f"There is no tool named {name[:80]!r}; the tools are: {listed}."

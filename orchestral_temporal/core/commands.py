@@ -66,15 +66,16 @@ def admit_start(start: Start, part: RunPart) -> AgentAdmission:
 
 def arrive(work: Work, command: AgentCommandEnvelope) -> None:
     """Receive a command, decide, put both on record, then act (C1, C5)."""
+    known = command.command_id in work.state.run.commands
+    if work.state.commands >= COMMANDS_PER_RUN and not known:
+        note_refusal(work, command.payload.type, f"A run takes at most {COMMANDS_PER_RUN} commands.")
+        return
     try:
-        known = admit(work.state.run, command)
+        admit(work.state.run, command)
     except ProtocolError as fault:
         note_refusal(work, command.payload.type, f"{fault.error.code}: {fault.error.message}")
         return
-    if known is not None:
-        return
-    if work.state.commands >= COMMANDS_PER_RUN:
-        note_refusal(work, command.payload.type, f"A run takes at most {COMMANDS_PER_RUN} commands.")
+    if known:
         return
     work.set(commands=work.state.commands + 1)
     cause = command.command_id

@@ -33,6 +33,7 @@ from orchestral_temporal.protocol.events import (
     StopRequested,
     evidence_digest,
 )
+from orchestral_temporal.protocol.ids import is_blank
 from orchestral_temporal.protocol.limits import RunLimitKind, UsageReport
 from orchestral_temporal.protocol.model import ModelUsage
 from orchestral_temporal.protocol.session import EffectUncertaintyCommitted
@@ -212,7 +213,8 @@ def _incomplete(work: Work, reason: IncompleteReason, partial: PartialDelivery |
 
 def fail(work: Work, code: str, message: str, *, retryable: bool = False, details: Json = None) -> None:
     """The run cannot go on; code and retryable as `spec/agent-loop.md` §14 lists them."""
-    failure = AgentFailure(code=code, message=message, retryable=retryable, details=details)
+    said = "Nothing more is known." if is_blank(message) else message
+    failure = AgentFailure(code=code, message=said, retryable=retryable, details=details)
     _terminal(work, ids.generic_event_id(work.run_id, "failed"), RunFailed(failure=failure))
 
 

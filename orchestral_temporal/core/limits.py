@@ -15,8 +15,35 @@ TASK_SECONDS = 4
 COMMAND_BYTES = 262_144
 """UTF-8 bytes of one command: a person's text with room to spare; larger ones belong into a file."""
 
-COMMANDS_PER_RUN = 10_000
-"""Commands a run takes: at 40 bytes each the ledger stays below half a megabyte (decision 11)."""
+COMMANDS_PER_RUN = 1_000
+"""Commands a run takes: each is two journal events in the state, and all must fit one workflow task's two seconds."""
+
+COMMAND_ID_BYTES = 255
+"""UTF-8 bytes of a command id: it names events and stands in every acknowledgement."""
+
+REASON_BYTES = 4_096
+"""UTF-8 bytes of a cancel's reason: it stands in four events and in the result."""
+
+NAME_BYTES = 255
+"""UTF-8 bytes of an agent's or tenant's name."""
+
+WORKSPACES = 32
+"""Workspaces of a run: each call of a tool carries them."""
+
+PATH_BYTES = 4_096
+"""UTF-8 bytes of a path: what Linux takes."""
+
+BINDING_BYTES = 1_000_000
+"""UTF-8 bytes of an agent's bound parts: one payload, once a run."""
+
+CALLS_PER_TURN = 128
+"""Calls in one turn of a model: their arguments wait in the state, and one activation must judge them all."""
+
+ATTEMPTS_PER_ROUND = 20
+"""Attempts of one model request: a request that ends every worker that takes it must end itself (decision 18)."""
+
+ACKS_BYTES = 200_000
+"""Canonical bytes of acknowledgements in a result: the newest ones; the journal has them all."""
 
 REFUSALS_KEPT = 32
 """Refused payloads a view shows: the newest ones; more would let a stranger grow the state."""

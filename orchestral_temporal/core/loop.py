@@ -27,6 +27,7 @@ from orchestral_temporal.core.state import (
     SessionCursor,
     SessionReady,
     Step,
+    ToolBroken,
     ToolLost,
     ToolObserved,
     ToolsOpen,
@@ -34,7 +35,7 @@ from orchestral_temporal.core.state import (
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import Binding, RunPart
 from orchestral_temporal.protocol.digest import digest
-from orchestral_temporal.protocol.events import RunAccepted, RunStarted
+from orchestral_temporal.protocol.events import ResourceBindingSkipped, RunAccepted, RunStarted
 from orchestral_temporal.protocol.run import AgentStartRequest
 
 
@@ -57,6 +58,8 @@ def begin(start: Start, part: RunPart, binding: Binding) -> Step:
         ids.host_run_accepted_id(start.run_id),
         RunAccepted(session_id=spec.session_id, spec_digest=start.envelope.spec_digest),
     )
+    for skip in admission.skipped_optional_bindings:
+        work.host(ids.host_resource_skip_id(start.run_id, skip.binding_id), ResourceBindingSkipped(skip=skip))
     _bind(work, binding)
     return work.step()
 
@@ -93,7 +96,7 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
         case ModelFinished() | ModelFailed() | ModelLost():
             if isinstance(state.phase, ModelOpen):
                 _model_ended(work, state.phase, given)
-        case ToolObserved() | ToolLost():
+        case ToolObserved() | ToolLost() | ToolBroken():
             if isinstance(state.phase, ToolsOpen):
                 _tool_ended(work, state.phase, given)
         case _:
@@ -152,11 +155,13 @@ def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFaile
             assert_never(given)
 
 
-def _tool_ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost) -> None:
+def _tool_ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost | ToolBroken) -> None:
     match given:
         case ToolObserved(observation):
             turn.tool_ended(work, phase, observation)
         case ToolLost(abandoned, reason):
             turn.tool_lost(work, phase, abandoned=abandoned, reason=reason)
+        case ToolBroken(reason):
+            turn.tool_broken(work, phase, reason)
         case _:
             assert_never(given)

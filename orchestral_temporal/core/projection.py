@@ -36,7 +36,7 @@ from orchestral_temporal.protocol.events import (
     RunStarted,
     StopRequested,
 )
-from orchestral_temporal.protocol.ids import CommandId, OutputId, RequestId, ResourceBindingId, SchemaRef
+from orchestral_temporal.protocol.ids import AgentEventId, CommandId, OutputId, RequestId, ResourceBindingId, SchemaRef
 from orchestral_temporal.protocol.requests import PendingRequest, request_kind, resolution_kind
 from orchestral_temporal.protocol.run import PendingRequestKind
 from orchestral_temporal.protocol.state import AgentContinuityState, ContinuityConfirmed, ContinuityUnknown
@@ -68,6 +68,7 @@ class Run(Word):
     phase: Phase = Phase.FRESH
     continuity: AgentContinuityState = ContinuityConfirmed(through_seq=0)
     reported: tuple[ResourceBindingId, ...] = ()
+    event_ids: dict[AgentEventId, int] = Field(default_factory=dict)
     commands: dict[CommandId, CommandEntry] = Field(default_factory=dict)
     outputs: tuple[OutputId, ...] = ()
     pending: dict[RequestId, int] = Field(default_factory=dict)
@@ -121,7 +122,7 @@ def applied(run: Run, record: AgentJournalRecord) -> Run:
     require(phase is not None, _ILLEGAL, f"A {event.payload.type} event cannot come now.")
     changes: Changes = {"phase": phase, "continuity": ContinuityConfirmed(through_seq=event.run_seq)}
     changes.update(_changes(run, event))
-    return run.model_copy(update={"records": (*run.records, record), **changes})
+    return _recorded(run, record, changes)
 
 
 def quarantined(run: Run, record: AgentJournalRecord, reason: str) -> Run:
@@ -131,7 +132,14 @@ def quarantined(run: Run, record: AgentJournalRecord, reason: str) -> Run:
     continuity = ContinuityUnknown(
         last_confirmed_seq=confirmed, loss_event_digest=record.event.event_digest, reason=reason
     )
-    return run.model_copy(update={"records": (*run.records, record), "continuity": continuity})
+    return _recorded(run, record, {"continuity": continuity})
+
+
+def _recorded(run: Run, record: AgentJournalRecord, changes: Changes) -> Run:
+    """The run with a record at its end, found again by the event's id."""
+    event = record.event
+    seen = {**run.event_ids, event.event_id: event.run_seq}
+    return run.model_copy(update={"records": (*run.records, record), "event_ids": seen, **changes})
 
 
 def _changes(run: Run, event: AgentEventEnvelope) -> Changes:  # noqa: C901, PLR0911, PLR0912 -- one case a kind of event

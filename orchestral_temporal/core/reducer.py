@@ -295,7 +295,8 @@ def _require_run(run: Run, run_id: str) -> None:
 
 
 def _find(run: Run, event_id: str) -> AgentJournalRecord | None:
-    return next((record for record in run.records if record.event.event_id == event_id), None)
+    run_seq = run.event_ids.get(event_id)
+    return None if run_seq is None else run.records[run_seq - 1]
 
 
 def _commit(run: Run, record: AgentJournalRecord) -> Appended:

@@ -1,7 +1,7 @@
 """The result object: one for all who look at a finished run (`design/surface.md`)."""
 
 from orchestral_temporal.core import ending
-from orchestral_temporal.core.limits import RESULT_BYTES, RESULT_JOURNAL_BYTES
+from orchestral_temporal.core.limits import ACKS_BYTES, RESULT_BYTES, RESULT_JOURNAL_BYTES
 from orchestral_temporal.core.reducer import ack, status, view
 from orchestral_temporal.core.state import RunState
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -39,7 +39,7 @@ def result(state: RunState) -> JsonObject:
         "usage": dump(usage) if usage else None,
         "view": dump(seen),
         "head_digest": journal_head(records),
-        "acks": [dump(ack(state.run, command_id)) for command_id in state.run.commands],
+        "acks": _acks(state),
         "journal": [dump(each) for each in records],
     }
     if len(canonical(value["journal"])) > RESULT_JOURNAL_BYTES:
@@ -47,6 +47,19 @@ def result(state: RunState) -> JsonObject:
     if len(canonical(value)) > RESULT_BYTES:
         value["view"] = None
     return value
+
+
+def _acks(state: RunState) -> list[Json]:
+    """The newest acknowledgements that fit, in the order in which their commands came."""
+    kept: list[Json] = []
+    size = 0
+    for command_id in reversed(state.run.commands):
+        value = dump(ack(state.run, command_id))
+        size += len(canonical(value))
+        if size > ACKS_BYTES:
+            break
+        kept.append(value)
+    return kept[::-1]
 
 
 def refused_result(rejection: AgentRejection, run_id: str) -> JsonObject:

@@ -61,7 +61,9 @@ def open_run(state: SessionState, wanted: SessionOpen) -> tuple[SessionState, Se
     opened = SessionOpened(head=state.head, last_seq=state.last_seq)
     if known is not None and known.closed:
         return state, opened.model_copy(update={"served": known.execution})
-    run = KnownRun(spec_digest=wanted.spec_digest, execution=wanted.execution, number=known.number if known else 0)
+    # A new execution of the run begins its batches anew; the same one asking again goes on where it was.
+    number = known.number if known is not None and known.execution == wanted.execution else 0
+    run = KnownRun(spec_digest=wanted.spec_digest, execution=wanted.execution, number=number)
     return state.model_copy(update={"active": wanted.run_id, "runs": {**state.runs, wanted.run_id: run}}), opened
 
 

@@ -4,7 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from orchestral_temporal.core.limits import RUN_ID_BYTES, SESSION_ID_BYTES
+from orchestral_temporal.core.limits import (
+    NAME_BYTES,
+    PATH_BYTES,
+    RUN_ID_BYTES,
+    SESSION_ID_BYTES,
+    START_BYTES,
+    WORKSPACES,
+)
 from orchestral_temporal.protocol.content import Content, text_content
 from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, ProtocolError
 from orchestral_temporal.protocol.limits import RunLimits
@@ -100,12 +107,32 @@ def read_start(value: Json, run_id: str) -> Start:
             f"spec.run_id is not the workflow id {run_id!r}; start the workflow with the id of the run."
         )
     check_id("session id", start.session_id, SESSION_ID_BYTES)
+    _check_options(start.options)
     return start
+
+
+def _check_options(options: StartOptions) -> None:
+    """What every activity of the run carries is bounded."""
+    check_id("agent", options.agent, NAME_BYTES)
+    if options.tenant is not None:
+        check_id("tenant", options.tenant, NAME_BYTES)
+    if len(options.additional_workspaces) >= WORKSPACES:
+        raise start_refused(f"The run names more than {WORKSPACES} workspaces; name fewer, or one that holds them.")
+    for folder in (options.workspace, *options.additional_workspaces):
+        if folder is not None:
+            check_id("workspace", folder, PATH_BYTES)
 
 
 def _json(value: Json) -> Json:
     """The argument through our own door: what a payload converter let in may hold bytes, NaN or half a character."""
     try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > START_BYTES:
+            raise start_refused(
+                f"The start argument has {size} bytes; at most {START_BYTES} are taken, so put the text into a file "
+                "of the workspace and name it in the task."
+            )
         return parse_json(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as fault:
         raise start_refused(f"The start argument is not JSON: {fault}.") from fault

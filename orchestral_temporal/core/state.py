@@ -209,6 +209,13 @@ class ToolLost:
 
 
 @dataclass(frozen=True)
+class ToolBroken:
+    """The worker failed around the open call; whether the tool had run is not known."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class BatchAppended:
     """The entity holds the batch that was on its way."""
 
@@ -232,6 +239,7 @@ Input = (
     | ModelLost
     | ToolObserved
     | ToolLost
+    | ToolBroken
     | BatchAppended
     | BatchRefused
 )

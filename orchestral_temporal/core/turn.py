@@ -3,6 +3,7 @@
 from orchestral_temporal.core import calls, context, ending
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import assistant_item
+from orchestral_temporal.core.limits import ATTEMPTS_PER_ROUND
 from orchestral_temporal.core.state import (
     CallModel,
     InvokeTool,
@@ -15,7 +16,7 @@ from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import ModelResult, ResultItem, ToolObservation, ToolRequest
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelFinishReason, ModelObservation, ModelUsage
-from orchestral_temporal.protocol.tools import ToolIdempotency, UnknownEffect
+from orchestral_temporal.protocol.tools import Failed, ToolConcurrency, ToolIdempotency, UnknownEffect
 from orchestral_temporal.protocol.wal import LoopBoundaryCommitted, ModelAttemptObserved, ModelAttemptStarted
 
 RERUNNABLE = (ToolIdempotency.PURE, ToolIdempotency.IDEMPOTENT, ToolIdempotency.IDEMPOTENT_WITH_KEY)
@@ -78,7 +79,8 @@ def _dispatch(work: Work, number: int) -> None:
 def model_lost(work: Work, number: int, *, abandoned: bool, reason: str) -> None:
     """Dispatch again on record if the backend allows it, else end the run as interrupted (decision 18)."""
     part = work.state.model_part
-    if abandoned or (part is not None and part.redispatchable):
+    allowed = abandoned or (part is not None and part.redispatchable)
+    if allowed and number < ATTEMPTS_PER_ROUND:
         if not abandoned:
             ending.lose_and_restore(work, reason)
         _dispatch(work, number + 1)
@@ -219,7 +221,9 @@ def _invoke(work: Work, call: OpenCall) -> None:
         part_digest=state.tools_digest,
         workspaces=state.workspaces,
     )
-    timeout_ms = descriptor.restriction.bounds.max_timeout_ms
+    # Calls of a globally serial tool wait for one another inside the worker; their own time begins only after that.
+    waits = descriptor.concurrency is ToolConcurrency.GLOBAL_SERIAL
+    timeout_ms = None if waits else descriptor.restriction.bounds.max_timeout_ms
     work.want(InvokeTool(request, state.round, call.name, timeout_ms, descriptor.idempotency))
 
 
@@ -252,6 +256,16 @@ def tool_lost(work: Work, phase: ToolsOpen, *, abandoned: bool, reason: str) -> 
     rest = phase.calls[phase.index + 1 :]
     work.set(phase=phase.model_copy(update={"calls": (*phase.calls[: phase.index], again, *rest)}))
     _invoke(work, again)
+
+
+def tool_broken(work: Work, phase: ToolsOpen, reason: str) -> None:
+    """The worker itself failed around a call: the model is told, or, where an effect is possible, nobody guesses."""
+    call = phase.calls[phase.index]
+    if _may_rerun(work, call):
+        failed = Failed(code="tool_internal", message=f"The worker failed: {reason}", retryable=False)
+        tool_ended(work, phase, ToolObservation(outcome=failed))
+        return
+    _unknown(work, call, f"The worker failed: {reason}", stopping=phase.stopping)
 
 
 def _may_rerun(work: Work, call: OpenCall) -> bool:

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -18,6 +18,8 @@ from orchestral_temporal.protocol.errors import AgentRejectionCode, ProtocolErro
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.client import ContinuityUnknown
 from orchestral_temporal.temporal.failures import StartRefused
+
+T = TypeVar("T")
 
 GOOD: Final = 0
 NOT_READY: Final = 1
@@ -83,7 +85,8 @@ def complaint(error: BaseException) -> Complaint:  # noqa: PLR0911 -- a table: a
         case RPCError() if error.status is RPCStatusCode.NOT_FOUND:
             return Complaint(USAGE, "There is no such run.", "`orchestral list` shows the runs there are.")
         case RPCError() if error.status in _REFUSALS:
-            return Complaint(USAGE, f"The server refuses: {error.message}.", "See `orchestral doctor`.")
+            hint = "`orchestral doctor` says what is missing; `orchestral setup` registers search attributes."
+            return Complaint(USAGE, f"The server refuses: {error.message.rstrip('.')}.", hint)
         case _:
             said = str(error).partition("\n")[0]
             sentence = f"Something went wrong inside: {type(error).__name__}{f': {said}' if said else ''}."
@@ -128,6 +131,18 @@ def conclude(work: Coroutine[None, None, int], *, debug: bool = False) -> NoRetu
         complain(told)
         code = told.code
     leave(code)
+
+
+async def first_of(*works: Awaitable[T]) -> T:
+    """The result of what is done first; the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task.result() for task in tasks if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 @contextmanager

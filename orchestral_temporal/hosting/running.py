@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from orchestral_temporal.hosting.compose import ALL_ROLES, compose
-from orchestral_temporal.hosting.connection import ConnectionFailed, connect, resolve_target
+from orchestral_temporal.hosting.connection import Answer, ConnectionFailed, Target, connect, probe, resolve_target
 from orchestral_temporal.hosting.devserver import dev_server
 from orchestral_temporal.hosting.loading import PACKAGED, find_config, load_settings
 from orchestral_temporal.hosting.logs import configure_logs
 from orchestral_temporal.hosting.pollers import queue_of, unserved
-from orchestral_temporal.hosting.process import GOOD, conclude, stop_signals
+from orchestral_temporal.hosting.process import GOOD, conclude, first_of, stop_signals
 from orchestral_temporal.hosting.settings import Settings
 from orchestral_temporal.hosting.yaml_file import SettingsError
 from orchestral_temporal.protocol.activities import Role
-from orchestral_temporal.temporal.client import AgentClient
+from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown, RunHandle
 from orchestral_temporal.temporal.worker import AttributeCheck, build_workers
 
 ROLES: Final[Mapping[str, Sequence[Role]]] = {
@@ -33,6 +34,12 @@ ROLES: Final[Mapping[str, Sequence[Role]]] = {
 
 TAKEN_SECONDS: Final = 5.0
 """How long a run may lie on its queue before we see to it ourselves; a worker takes one within a tenth of a second."""
+
+PROBE_PAUSE: Final = 1.0
+"""Seconds between two looks whether the server is still there."""
+
+MISSED_PROBES: Final = 3
+"""Looks in vain after which a server counts as gone: one that is restarted is back within two seconds."""
 
 UNTOUCHED_EVENTS: Final = 2
 """Events of a run that no worker has taken: started, and a task scheduled."""
@@ -90,6 +97,15 @@ def _require_own_queues(settings: Settings, roles: Sequence[Role]) -> None:
         raise settings.problem(("queues",), said)
 
 
+async def server_gone(target: Target) -> Sequence[Role]:
+    """Wait until nothing answers any more at an address of this machine; the answer is that no role is concerned."""
+    missed = 0
+    while missed < MISSED_PROBES:
+        await asyncio.sleep(PROBE_PAUSE)
+        missed = missed + 1 if await probe(target) is Answer.NOTHING else 0
+    return ()
+
+
 @dataclass
 class World:
     """A server and somebody who serves its queues, for one run."""
@@ -100,6 +116,33 @@ class World:
     _extra: Sequence[Path]
     _stack: AsyncExitStack
     _serves: bool = False
+
+    async def lost(self) -> Sequence[Role]:
+        """Wait until something is gone: the roles that nobody serves any more, none if it is the server itself."""
+        target = resolve_target(self._settings.temporal)
+        if not target.is_local:
+            return await self._workers_gone()
+        return await first_of(server_gone(target), self._workers_gone())
+
+    async def _workers_gone(self) -> Sequence[Role]:
+        while True:
+            await asyncio.sleep(PROBE_PAUSE)
+            with suppress(RPCError):
+                roles = () if self._serves else await unserved(self.runs.temporal, self._settings.queues)
+                if roles:
+                    return roles
+
+    async def found(self, run_id: str) -> RunHandle:
+        """A run that was started before.
+
+        Raises:
+            ContinuityUnknown: the server that is there now does not know it; starting it again could double it.
+        """
+        try:
+            await self.runs.temporal.get_workflow_handle(run_id).describe()
+        except RPCError as error:
+            raise ContinuityUnknown(f"The run {run_id!r} went with its server: {error.message}.") from None
+        return self.runs.run(run_id)
 
     async def takes(self, run_id: str) -> bool:
         """Whether somebody takes up a run within `TAKEN_SECONDS`: a worker that was just killed still counts as one."""

@@ -30,6 +30,15 @@ class Manifest:
     add: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Context:
+    """What an attempt's names stand for: `digests` were computed from the items when they came, not taken on trust."""
+
+    digests: tuple[str, ...]
+    items: tuple[Item, ...]
+    tools: Item
+
+
 class HistorySource(Protocol):
     """Reads a run's history backwards and yields the items and manifests in it, newest first."""
 
@@ -95,8 +104,8 @@ class ContextItems:
         self._items.move_to_end(digest)
         return found[0]
 
-    async def resolve(self, attempt: ModelAttempt, source: Callable[[], HistorySource]) -> list[Item]:
-        """The items of an attempt's context in order, then its tools; reads the history for what is missing.
+    async def resolve(self, attempt: ModelAttempt, source: Callable[[], HistorySource]) -> Context:
+        """The context of an attempt; reads the history for what is missing.
 
         Raises:
             ContextMissing: the history ended and something is still unknown.
@@ -123,12 +132,12 @@ class ContextItems:
         while len(self._contexts) > CONTEXTS_KEPT:
             self._contexts.popitem(last=False)
 
-    def _all(self, listed: Sequence[str], tools: str, extra: dict[str, Item]) -> list[Item] | None:
+    def _all(self, listed: tuple[str, ...], tools: str, extra: dict[str, Item]) -> Context | None:
         found = [extra.get(each) or self.get(each) for each in (*listed, tools)]
         whole = [each for each in found if each is not None]
-        return whole if len(whole) == len(found) else None
+        return Context(listed, tuple(whole[:-1]), whole[-1]) if len(whole) == len(found) else None
 
-    async def _pull(self, attempt: ModelAttempt, found: dict[str, Item], source: HistorySource) -> list[Item]:
+    async def _pull(self, attempt: ModelAttempt, found: dict[str, Item], source: HistorySource) -> Context:
         manifests: dict[str, Manifest] = {}
         async for page in source.read():
             for each in page:

@@ -1,13 +1,14 @@
 """One model attempt: build the request, meter it, stream it, assemble the turn (decisions 6–8, 27)."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable
 
 from orchestral_temporal.core.assembly import Assembly, Breach, failure_code, step, unfinished
 from orchestral_temporal.core.calls import bounded, read_arguments
 from orchestral_temporal.core.items import assistant_item, context_digest, messages
 from orchestral_temporal.core.limits import MODEL_TURN_BYTES
 from orchestral_temporal.ports import ModelBackend, ModelFault, TokenMeter
-from orchestral_temporal.protocol.activities import Heartbeat, Item, Measure, ModelAttempt, ModelResult, ToolsItem
+from orchestral_temporal.protocol.activities import Heartbeat, Measure, ModelAttempt, ModelResult, ToolsItem
 from orchestral_temporal.protocol.digest import canonical, sha256
 from orchestral_temporal.protocol.model import (
     ModelError,
@@ -17,6 +18,7 @@ from orchestral_temporal.protocol.model import (
     TextDelta,
 )
 from orchestral_temporal.protocol.words import to_json
+from orchestral_temporal.runtime.context_items import Context
 
 LIVE_TAIL_CHARACTERS = 4_096
 """Characters of live text in a heartbeat: at four bytes each the 16 KB of decision 27."""
@@ -55,21 +57,20 @@ class LiveText:
         )
 
 
-def build_request(attempt: ModelAttempt, items: Sequence[Item]) -> ModelRequest:
-    """The request of an attempt from its items, the tools last.
+def build_request(attempt: ModelAttempt, context: Context) -> ModelRequest:
+    """The request of an attempt from its context.
 
     Raises:
         ModelCallFailed: `context_mismatch`; the items are not the context that the run asked for.
     """
-    *context, tools = items
-    digests = [_digest(item) for item in context]
-    named = context_digest(attempt.config_digest, digests, attempt.tools, attempt.max_output_tokens)
+    tools = context.tools
+    named = context_digest(attempt.config_digest, context.digests, attempt.tools, attempt.max_output_tokens)
     if named != attempt.context or not isinstance(tools, ToolsItem):
         error = ModelError(code=ModelErrorCode.INTERNAL, message="The context found is not the one the run named.")
         raise ModelCallFailed("context_mismatch", error)
     return ModelRequest(
         request_id=attempt.request_id,
-        messages=messages(context),
+        messages=messages(context.items),
         tools=tools.tools,
         output_schema=None,
         max_output_tokens=attempt.max_output_tokens,
@@ -77,13 +78,9 @@ def build_request(attempt: ModelAttempt, items: Sequence[Item]) -> ModelRequest:
     )
 
 
-def _digest(item: Item) -> str:
-    return sha256(canonical(item))
-
-
 async def call_model(
     attempt: ModelAttempt,
-    items: Sequence[Item],
+    context: Context,
     backend: ModelBackend,
     meter: TokenMeter,
     live: LiveText,
@@ -93,8 +90,9 @@ async def call_model(
     Raises:
         ModelCallFailed: the request is over budget, the backend failed, or its stream broke a rule.
     """
-    request = build_request(attempt, items)
-    body = canonical(request)
+    request = build_request(attempt, context)
+    # Megabytes take tenths of a second, and the heartbeats of all other calls share this event loop.
+    body = await asyncio.to_thread(canonical, request)
     count = meter.count(body)
     if count.estimate > attempt.trace.input_budget_tokens:
         message = f"The request needs about {count.estimate} tokens; {attempt.trace.input_budget_tokens} are free."
@@ -123,8 +121,7 @@ async def call_model(
 
 async def _observe(request: ModelRequest, backend: ModelBackend, said: Callable[[str], None]) -> ModelObservation:
     state = Assembly(request.request_id)
-    stream = backend.stream(request)
-    async for event in stream:
+    async for event in backend.stream(request):
         if isinstance(event.payload, TextDelta):
             said(event.payload.delta)
         match step(state, event):

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
 from orchestral_temporal.core.items import system_item, tools_item
+from orchestral_temporal.core.limits import BINDING_BYTES
 from orchestral_temporal.core.start import StartRefused, start_refused
 from orchestral_temporal.core.tool_result import tool_result
 from orchestral_temporal.protocol.activities import (
@@ -25,7 +27,7 @@ from orchestral_temporal.protocol.activities import (
 )
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.tools import Completed, InlineOutput, ToolInvocation, ToolOutcome, UnknownEffect
-from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.protocol.words import dump, to_json
 from orchestral_temporal.runtime.agents import HostedAgent, HostedModel, HostedTools
 from orchestral_temporal.runtime.context_items import ContextItems, ContextMissing
 from orchestral_temporal.runtime.model_call import LiveText, ModelCallFailed, call_model
@@ -71,7 +73,7 @@ class CallActivities:
             self._items.put(system)
         if tools is not None:
             self._items.put(tools_item(tools.part))
-        return Binding(
+        binding = Binding(
             queues=self._queues,
             timeouts=self._timeouts,
             attributes=await beating(self._attributes(activity.client())),
@@ -80,6 +82,11 @@ class CallActivities:
             tools=tools.part if tools is not None else None,
             workspaces=workspaces,
         )
+        size = len(to_json(binding).encode())
+        if size > BINDING_BYTES:
+            message = f"The agent {request.agent!r} has {size} bytes of instructions and tools; {BINDING_BYTES} fit."
+            raise failures.refused_start(start_refused(message).rejection)
+        return binding
 
     def _agent(self, name: str) -> HostedAgent:
         agent = self._agents.get(name)
@@ -95,8 +102,8 @@ class CallActivities:
         live = LiveText()
 
         async def work() -> ModelResult:
-            items = await self._items.resolve(attempt, _history)
-            result = await call_model(attempt, items, model.backend, model.meter, live)
+            context = await self._items.resolve(attempt, _history)
+            result = await call_model(attempt, context, model.backend, model.meter, live)
             self._items.put_turn(result.observation)
             return result
 
@@ -105,10 +112,15 @@ class CallActivities:
         except ModelCallFailed as failed:
             raise failures.model_failed(failed.code, failed.error) from None
         except ContextMissing as missing:
-            raise failures.another_authority(str(missing)) from None
+            raise failures.context_missing(str(missing)) from None
         except asyncio.CancelledError:
             _give_back_if_stopping(attempt.request_id, live.beat())
             raise
+        except ApplicationError:
+            raise
+        except Exception as fault:  # noqa: BLE001 -- whatever breaks here must reach the run, once
+            _log.exception("model attempt broke", request=attempt.request_id)
+            raise failures.broken(fault) from None
 
     def _model(self, attempt: ModelAttempt) -> HostedModel:
         agent = self._agents.get(attempt.agent)
@@ -137,6 +149,9 @@ class CallActivities:
             if details is None or not details.cancel_requested:
                 raise
             return self._observed(request, interrupted(tools.guard, invocation), None)
+        except Exception as fault:  # noqa: BLE001 -- whatever breaks here must reach the run, once
+            _log.exception("tool call broke", invocation=request.invocation_id)
+            raise failures.broken(fault) from None
         for note in report.notes:
             _log.info("tool result changed", invocation=request.invocation_id, note=note)
         outcome = report.outcome

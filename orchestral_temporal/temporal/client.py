@@ -5,10 +5,10 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, cast
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
@@ -19,16 +19,22 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.limits import START_BYTES, TASK_SECONDS
 from orchestral_temporal.core.result import refused_result
-from orchestral_temporal.core.start import Start, read_start, start_refused
+from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
-from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejection, AgentRejectionCode, refuse
+from orchestral_temporal.protocol.errors import (
+    AgentProtocolErrorCode,
+    AgentRejection,
+    AgentRejectionCode,
+    ProtocolError,
+    refuse,
+)
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
@@ -37,53 +43,16 @@ from orchestral_temporal.temporal import failures, names, visibility
 from orchestral_temporal.temporal.connecting import connected
 from orchestral_temporal.temporal.converter import converted
 from orchestral_temporal.temporal.listing import Listed, find_runs
+from orchestral_temporal.temporal.payloads import read_json
+from orchestral_temporal.temporal.turn import ContinuityUnknown, Turn
 from orchestral_temporal.temporal.watch import OUTAGE_PAUSE, OUTAGES, Frame, follow, grown
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
 """How long one call to the server may take before the caller hears of it."""
 
 
-class ContinuityUnknown(Exception):  # noqa: N818 -- the wire's word for what a reader cannot see
-    """Nobody can say how the run stands: it was terminated, or its history is gone."""
-
-
 class _Unanswered(ContinuityUnknown):
     """Nobody answers for the run now: its worker or the server is away, or it is not accepted yet."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """How a run ended: the result object, and its parts that are asked for most."""
-
-    result: JsonObject
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-        return str(self.result["run_id"])
-
-    @property
-    def status(self) -> AgentRunStatus:
-        """`delivered`, `incomplete`, `cancelled` or `failed`."""
-        return AgentRunStatus(str(self.result["status"]))
-
-    @property
-    def text(self) -> str | None:
-        """The final or partial answer, when it is text."""
-        value = self.result["text"]
-        return value if isinstance(value, str) else None
-
-    @property
-    def view(self) -> AgentRunView | None:
-        """The wire view; none when the start was refused or the view did not fit the result."""
-        value = self.result["view"]
-        return parse_value(AgentRunView, value) if value is not None else None
-
-    @property
-    def failure(self) -> JsonObject | None:
-        """Code, message, retryable and details of a failed or refused run."""
-        value = self.result["failure"]
-        return value if isinstance(value, dict) else None
 
 
 class AgentClient:
@@ -181,16 +150,23 @@ class AgentClient:
         first = self.temporal.get_workflow_handle(start.run_id, run_id=handle.first_execution_run_id)
         async for event in first.fetch_history_events(page_size=1):
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                payloads = event.workflow_execution_started_event_attributes.input.payloads
-                (given,) = await self.temporal.data_converter.decode(payloads[:1]) or [None]
-                theirs = read_start(given, start.run_id)
-                if theirs.envelope.spec_digest == start.envelope.spec_digest:
+                given = event.workflow_execution_started_event_attributes.input.payloads
+                if await self._digest_of(given, start.run_id) == start.envelope.spec_digest:
                     return
             break
         raise start_refused(
             f"The run id {start.run_id!r} is in use for another spec; choose another id.",
             AgentRejectionCode.RUN_ID_CONFLICT,
         )
+
+    async def _digest_of(self, given: Sequence[Payload], run_id: str) -> str | None:
+        """The spec digest of a start argument; none if it is none that a run could begin with."""
+        codec = self.temporal.data_converter.payload_codec
+        plain = given if codec is None else await codec.decode(given)
+        try:
+            return read_start(read_json([RawValue(each) for each in plain], START_BYTES), run_id).envelope.spec_digest
+        except (ProtocolError, StartRefused):
+            return None
 
     def run(self, run_id: str) -> "RunHandle":
         """A run by its id."""
@@ -302,9 +278,9 @@ class RunHandle:
     async def _records(self, ended: Turn | None, after: int) -> Sequence[AgentJournalRecord]:
         if ended is not None:
             journal = ended.result["journal"]
-            if not isinstance(journal, list):
-                raise ContinuityUnknown(f"The journal of run {self.run_id!r} is not in its result; read its history.")
-            return [parse_value(AgentJournalRecord, each) for each in journal[after:]]
+            if isinstance(journal, list):
+                return [parse_value(AgentJournalRecord, each) for each in journal[after:]]
+            # It did not fit the result: a worker replays the run for each page, which is slow, and right.
         found: list[AgentJournalRecord] = []
         more = True
         while more:

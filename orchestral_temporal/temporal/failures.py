@@ -9,11 +9,14 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from orchestral_temporal.core.assembly import failure_code
 from orchestral_temporal.core.start import StartRefused
-from orchestral_temporal.core.state import ModelFailed, ModelFinished, ModelLost, ToolLost, ToolObserved
+from orchestral_temporal.core.state import ModelFailed, ModelFinished, ModelLost, ToolBroken, ToolLost, ToolObserved
 from orchestral_temporal.protocol.activities import ModelResult, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.digest import canonical
 from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, ProtocolError
+from orchestral_temporal.protocol.ids import is_blank
 from orchestral_temporal.protocol.model import ModelError, ModelErrorCode
+from orchestral_temporal.protocol.tools import Cancelled
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import names
 
@@ -31,13 +34,25 @@ NEVER_RETRIED: Final = [
 ]
 """What the server must not repeat by itself: the run repeats calls on record, or not at all."""
 
+ERROR_BROKEN: Final = "Broken"
+ERROR_CONTEXT_UNREACHABLE: Final = "ContextUnreachable"
+
+ERROR_CHARACTERS: Final = 2_000
+"""Characters of an error's message on record: a failure above 4 MiB could not be reported at all (fact 2)."""
+
+ERROR_DETAILS_BYTES: Final = 16_384
+"""Canonical bytes of an error's details on record, for the same reason."""
+
 CALL_RETRIES: Final = RetryPolicy(
     initial_interval=timedelta(seconds=2),
     backoff_coefficient=1.5,
     maximum_interval=timedelta(seconds=30),
     non_retryable_error_types=NEVER_RETRIED,
 )
-"""Model and tool calls: only a worker of another authority is worth another try, at a slow pace (decision 22)."""
+"""Model and tool calls: only another worker's authority, or a history that cannot be read now, is worth another try.
+
+It comes at a slow pace (decision 22); the activities raise nothing else that may be retried.
+"""
 
 KEEPER_RETRIES: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=200),
@@ -83,14 +98,31 @@ def refusal_of(error: BaseException) -> StartRefused:
 
 
 def model_failed(code: str, error: ModelError) -> ApplicationError:
-    """A model attempt that ended without a turn."""
+    """A model attempt that ended without a turn; what a backend says is cut to what a failure may hold."""
+    details = error.details if len(canonical(error.details)) <= ERROR_DETAILS_BYTES else None
+    said = error.model_copy(update={"message": error.message[:ERROR_CHARACTERS], "details": details})
     return ApplicationError(
-        error.message,
-        {"code": code, "error": dump(error)},
+        said.message,
+        {"code": code, "error": dump(said)},
         type=names.ERROR_MODEL_FAILED,
         non_retryable=True,
         category=AN_ANSWER,
     )
+
+
+def context_missing(message: str) -> ApplicationError:
+    """The run's own history does not hold what the attempt names; nobody else will find it."""
+    return model_failed("session_context", ModelError(code=ModelErrorCode.INTERNAL, message=message, retryable=True))
+
+
+def context_unreachable(message: str) -> ApplicationError:
+    """The history cannot be read now; the server tries again, at a slow pace and without a trace."""
+    return ApplicationError(message, type=ERROR_CONTEXT_UNREACHABLE)
+
+
+def broken(fault: Exception) -> ApplicationError:
+    """An error of ours, or of a backend that raises what its port does not allow: on record, and never repeated."""
+    return ApplicationError(f"{type(fault).__name__}: {sentence(fault)}", type=ERROR_BROKEN, non_retryable=True)
 
 
 def another_authority(message: str) -> ApplicationError:
@@ -131,16 +163,21 @@ def _internal(cause: BaseException) -> ModelFailed:
     return ModelFailed(code=failure_code(ModelErrorCode.INTERNAL), error=error)
 
 
-def tool_ended(outcome: ToolObservation | BaseException) -> ToolObserved | ToolLost:
+def tool_ended(outcome: ToolObservation | BaseException) -> ToolObserved | ToolLost | ToolBroken:
     """What the end of an `invoke_tool` activity means to the run."""
     if isinstance(outcome, ToolObservation):
         return ToolObserved(outcome)
     cause = _cause(outcome)
-    given_back = isinstance(cause, CancelledError) or (
-        isinstance(cause, ApplicationError) and cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN)
-    )
-    reason = _silence(cause) if isinstance(cause, TemporalTimeout) else sentence(cause)
-    return ToolLost(abandoned=given_back, reason=reason)
+    if isinstance(cause, CancelledError):
+        never_began = isinstance(outcome, ActivityError) and not outcome.started_event_id
+        if never_began:
+            return ToolObserved(ToolObservation(outcome=Cancelled()))
+        return ToolLost(abandoned=True, reason=sentence(cause))
+    if isinstance(cause, TemporalTimeout):
+        return ToolLost(abandoned=False, reason=_silence(cause))
+    if isinstance(cause, ApplicationError) and cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN):
+        return ToolLost(abandoned=True, reason=sentence(cause))
+    return ToolBroken(sentence(cause))
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -153,6 +190,7 @@ def _silence(cause: TemporalTimeout) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of an error's message, for records; never a trace."""
-    text = str(getattr(error, "message", "") or error) or type(error).__name__
-    return text.splitlines()[0][:500]
+    """The first line of an error's message that says anything, for records; never a trace, never blank."""
+    text = str(getattr(error, "message", "") or error)
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if not is_blank(line)), type(error).__name__)[:ERROR_CHARACTERS]

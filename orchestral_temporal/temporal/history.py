@@ -7,14 +7,18 @@ from typing import Final
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryReverseRequest,
+    GetWorkflowExecutionHistoryReverseResponse,
+)
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInput
 
 from orchestral_temporal.core.calls import read_arguments
 from orchestral_temporal.core.items import assistant_item, system_item, tools_item, user_item
-from orchestral_temporal.core.start import read_start
+from orchestral_temporal.core.start import StartRefused, read_start
 from orchestral_temporal.core.state import RunState, Step
 from orchestral_temporal.core.tool_result import tool_result
 from orchestral_temporal.protocol.activities import (
@@ -27,6 +31,7 @@ from orchestral_temporal.protocol.activities import (
     ToolObservation,
     ToolRequest,
 )
+from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.ids import wal_attempt_id
 from orchestral_temporal.protocol.tools import UnknownEffect
@@ -37,12 +42,15 @@ from orchestral_temporal.protocol.wal import (
     seal_checkpoint,
 )
 from orchestral_temporal.protocol.words import parse, parse_json
-from orchestral_temporal.runtime.context_items import Manifest
-from orchestral_temporal.temporal import converter, names, sandbox
+from orchestral_temporal.runtime.context_items import ContextMissing, Manifest
+from orchestral_temporal.temporal import converter, failures, names, sandbox
 from orchestral_temporal.temporal.run_workflow import RECORDER, AgentRun
 
 FIRST_PAGE: Final = 5
 """Stored batches on the first page (3 to 10 events each): most misses are one round old."""
+
+LAST_PAGE: Final = 20
+"""Stored batches on a page at the most: 0.4 to 2 MB at 10 to 50 KB a result (`temporal/shape-experiments.md` A)."""
 
 PAGE_BYTES: Final = 2_000_000
 """Bytes of a page above which pages stop growing: a proxy's message may have 4 MB."""
@@ -57,27 +65,38 @@ class RunHistorySource:
         self._answers: dict[int, Payload] = {}
 
     async def read(self) -> AsyncIterator[Sequence[Item | Manifest]]:
-        """Yield what each page holds; the answer of an activity waits for its question, which is older."""
+        """Yield what each page holds; the answer of an activity waits for its question, which is older.
+
+        Raises:
+            ApplicationError: the server does not answer now; the activity is to be tried again.
+            ContextMissing: the history holds what no run of ours writes.
+        """
         token, size = b"", FIRST_PAGE
         while True:
-            page = await self._client.workflow_service.get_workflow_execution_history_reverse(
-                GetWorkflowExecutionHistoryReverseRequest(
-                    namespace=self._client.namespace,
-                    execution=self._execution,
-                    maximum_page_size=size,
-                    next_page_token=token,
-                ),
-                retry=True,
-            )
-            found: list[Item | Manifest] = []
-            for event in page.history.events:
-                found.extend(await self._read_event(event))
+            try:
+                page = await self._page(token, size)
+                found = [each for event in page.history.events for each in await self._read_event(event)]
+            except RPCError as fault:
+                raise failures.context_unreachable(f"The run's history cannot be read: {fault}") from None
+            except (StartRefused, ProtocolError) as fault:
+                raise ContextMissing(f"The run's history holds what this version does not read: {fault}") from None
             yield found
             token = page.next_page_token
             if not token:
                 return
             if page.ByteSize() < PAGE_BYTES:
-                size *= 2
+                size = min(2 * size, LAST_PAGE)
+
+    async def _page(self, token: bytes, size: int) -> GetWorkflowExecutionHistoryReverseResponse:
+        return await self._client.workflow_service.get_workflow_execution_history_reverse(
+            GetWorkflowExecutionHistoryReverseRequest(
+                namespace=self._client.namespace,
+                execution=self._execution,
+                maximum_page_size=size,
+                next_page_token=token,
+            ),
+            retry=True,
+        )
 
     async def _read_event(self, event: HistoryEvent) -> Sequence[Item | Manifest]:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:

@@ -5,7 +5,7 @@ from typing import Final
 
 from temporalio.common import RawValue
 
-from orchestral_temporal.core.limits import COMMAND_BYTES
+from orchestral_temporal.core.limits import COMMAND_BYTES, COMMAND_ID_BYTES, REASON_BYTES
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, seal_command
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
@@ -58,6 +58,10 @@ def read_command(name: str, args: Sequence[RawValue], run_id: str, place: int) -
         validate(command)
     else:
         refuse(INVALID, f"{name[:80]!r} is no command that this version understands; it takes 'cancel' and 'command'.")
+    if len(command.command_id.encode("utf-8")) > COMMAND_ID_BYTES:
+        refuse(INVALID, f"The field 'command_id' is longer than {COMMAND_ID_BYTES} bytes; choose a shorter one.")
+    if isinstance(command.payload, Cancel) and len(command.payload.reason.encode("utf-8")) > REASON_BYTES:
+        refuse(INVALID, f"The field 'reason' is longer than {REASON_BYTES} bytes; say it in fewer words.")
     if command.run_id != run_id:
         refuse(AgentProtocolErrorCode.RUN_ID_CONFLICT, "It names another run; send it to that one.")
     return command

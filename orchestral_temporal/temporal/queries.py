@@ -1,21 +1,25 @@
 """What a run answers to queries: one JSON object each, below 1 MB (`answers.md` 9, decision 28)."""
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from temporalio.exceptions import ApplicationError
 
 from orchestral_temporal.core.reducer import ack, status, view
 from orchestral_temporal.core.state import RunState
 from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.digest import canonical
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
+
+Record = TypeVar("Record")
 
 PAGE_RECORDS: Final = 500
 """Records in one answer at the most."""
 
 PAGE_BYTES: Final = 900_000
-"""Characters of JSON in one answer: its bytes stay below the 2 MiB that a query result may have."""
+"""Canonical bytes in one answer: below the 2 MiB that a query result may have."""
 
 
 def answer(name: str, asked: JsonObject, state: RunState, wal: list[JsonObject]) -> JsonObject:
@@ -29,9 +33,9 @@ def answer(name: str, asked: JsonObject, state: RunState, wal: list[JsonObject])
         case names.QUERY_INSPECT:
             return _inspect(state)
         case names.QUERY_EVENTS:
-            return _page([dump(each) for each in state.run.records], asked)
+            return _page(state.run.records, dump, asked)
         case names.QUERY_WAL:
-            return _page(wal, asked)
+            return _page(wal, _itself, asked)
         case names.QUERY_COMMAND_ACK:
             return dump(ack(state.run, str(asked.get("command_id"))))
         case _:
@@ -49,7 +53,11 @@ def _inspect(state: RunState) -> JsonObject:
     }
 
 
-def _page(records: list[JsonObject], asked: JsonObject) -> JsonObject:
+def _itself(record: JsonObject) -> JsonObject:
+    return record
+
+
+def _page(records: Sequence[Record], shown: Callable[[Record], JsonObject], asked: JsonObject) -> JsonObject:
     """Records after a sequence number: `{records, last, more}`."""
     after, limit = asked.get("after", 0), asked.get("limit", PAGE_RECORDS)
     if not isinstance(after, int) or not isinstance(limit, int) or after < 0 or not 1 <= limit <= PAGE_RECORDS:
@@ -57,10 +65,11 @@ def _page(records: list[JsonObject], asked: JsonObject) -> JsonObject:
     page: list[Json] = []
     size = 0
     for record in records[after : after + limit]:
-        size += len(str(record))
+        value = shown(record)
+        size += len(canonical(value))
         if page and size > PAGE_BYTES:
             break
-        page.append(record)
+        page.append(value)
     last = min(after + len(page), len(records)) if after < len(records) else len(records)
     return {"records": page, "last": last, "more": last < len(records)}
 

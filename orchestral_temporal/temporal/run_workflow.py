@@ -12,8 +12,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ActivityHandle
 
+from orchestral_temporal.core.limits import REASON_BYTES
 from orchestral_temporal.core.loop import advance, begin
-from orchestral_temporal.core.reducer import ack, status
+from orchestral_temporal.core.reducer import ack, admit, status
 from orchestral_temporal.core.result import refused_result, result
 from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
 from orchestral_temporal.core.state import (
@@ -82,23 +83,27 @@ class AgentRun:
         run_id = workflow.info().workflow_id
         try:
             start = read_start(_only(given), run_id)
-            old = await self._open(start)
+            early = await self._open(start)
         except StartRefused as refused:
+            if self._state is not None and self._bound.attributes:
+                workflow.upsert_search_attributes(visibility.at_end(self._state, "failed"))
             raise ApplicationError(
                 refused.rejection.message,
                 refused_result(refused.rejection, run_id),
                 type=refused.rejection.code,
                 non_retryable=True,
             ) from None
-        if old is not None:
-            return _concluded(old)
+        if early is not None:
+            return _concluded(early)
+        await self._until(lambda: self._ended)
+        self._show_status()
         await self._until(lambda: self._closed)
         return self._finish()
 
     # -- start ---------------------------------------------------------------------------------------------------
 
     async def _open(self, start: Start) -> JsonObject | None:
-        """Bind and open the session side by side; the result of an earlier execution, if the session has one."""
+        """Bind and open the session side by side; the result, if the run has one before it has begun."""
         opening = dispatch.keep(
             names.OPEN_SESSION,
             SessionOpen(
@@ -115,12 +120,18 @@ class AgentRun:
         await self._until(binding.done)
         try:
             self._accept(start, _answer(binding))
+            await self._bind_others(request)
         except StartRefused:
             await self._release(start, opening)
             raise
-        await self._bind_others(request)
         await self._until(opening.done)
-        opened = _answer(opening)
+        try:
+            opened = _answer(opening)
+        except StartRefused:
+            if self._ended:  # cancelled meanwhile: that is its end, whoever holds the session
+                self._show_status()
+                return result(self._state) if self._state is not None else None
+            raise
         if opened.result is not None:
             return opened.result
         self._bring(SessionReady(opened))
@@ -209,7 +220,9 @@ class AgentRun:
             if name != names.UPDATE_SUBMIT:
                 message = f"{name[:80]!r} is no update of a run; use 'submit'."
                 raise ApplicationError(message, type=AgentProtocolErrorCode.INVALID_SPEC, non_retryable=True)
-            payloads.read_command(name, args, workflow.info().workflow_id, self._place)
+            command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
+            if self._state is not None:
+                admit(self._state.run, command)
         except ProtocolError as fault:
             raise failures.refused_command(fault) from None
 
@@ -309,7 +322,7 @@ class AgentRun:
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""
-        text = reason.strip() or "cancelled in Temporal"
+        text = visibility.cut(reason, REASON_BYTES) or "cancelled in Temporal"
         value = payloads.short_cancel(
             {"command_id": f"temporal-cancel-{workflow.info().first_execution_run_id}", "reason": text},
             workflow.info().workflow_id,
@@ -317,13 +330,15 @@ class AgentRun:
         )
         self._bring(CommandArrived(value))
 
-    def _finish(self) -> JsonObject:
+    def _show_status(self) -> None:
+        """Say that the run is over, also while its session does not yet take the last records (`answers.md` 13)."""
         state, bound = self._state, self._binding
-        assert state is not None and bound is not None  # noqa: PT018 -- one fact
-        value = result(state)
-        if bound.attributes:
-            workflow.upsert_search_attributes([visibility.STATUS.value_set(str(status(state.run)))])
-        return _concluded(value)
+        if state is not None and bound is not None and bound.attributes:
+            workflow.upsert_search_attributes(visibility.at_end(state, str(status(state.run))))
+
+    def _finish(self) -> JsonObject:
+        assert self._state is not None
+        return _concluded(result(self._state))
 
     # -- queries -------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,15 @@ ATTRIBUTES: Sequence[SearchAttributeKey[str] | SearchAttributeKey[Sequence[str]]
 )
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_SECRET_VALUE = re.compile(
+    r"\b(?:bearer|basic)\s+\S+"
+    r"|[\w-]*(?:key|token|secret|passw\w*|auth\w*|credential)[\w-]*[\"']?\s*[=:]\s*\S+"
+    r"|\b(?:sk|pk|ghp|gho|xox[a-z])[-_][\w-]{8,}"
+    r"|://[^/\s:@]+:[^/\s@]+@",
+    re.IGNORECASE,
+)
+"""What looks like a secret inside a value; a summary that hides too much only says less (F098)."""
+
 _SECRET_KEY = re.compile(r"key|token|secret|password|passwd|auth|credential|cookie", re.IGNORECASE)
 
 
@@ -45,12 +54,12 @@ def summary(text: str) -> str:
 
 def tool_summary(round_: int, name: str, arguments: JsonObject) -> str:
     """`round 3 · file_read a.txt`: the tool and its arguments in short; values under secret-looking keys stay out."""
-    shown = [_shown(value) for key, value in arguments.items() if not _SECRET_KEY.search(key)]
+    shown = [_shown(value) for key, value in list(arguments.items())[:8] if not _SECRET_KEY.search(key)]
     return summary(f"round {round_} · {name} {' '.join(each for each in shown if each)}")
 
 
 def _shown(value: Json) -> str:
-    return cut(value, 80) if isinstance(value, str) else ""
+    return cut(_SECRET_VALUE.sub("…", value[:500]), 80) if isinstance(value, str) else ""
 
 
 def model_summary(round_: int, attempt: int, model: str) -> str:
@@ -77,6 +86,13 @@ def at_start(state: RunState) -> list[SearchAttributeUpdate[str]]:
     if options.tenant is not None:
         updates.append(TENANT.value_set(keyword(options.tenant)))
     return updates
+
+
+def at_end(state: RunState, status: str) -> list[SearchAttributeUpdate[str]]:
+    """The attributes of a run that has ended; the model too, which a worker of its own may have bound late."""
+    model = state.model_part
+    named = [MODEL.value_set(keyword(model.descriptor.backend_id))] if model is not None else []
+    return [STATUS.value_set(status), *named]
 
 
 def client_pairs(agent: str, session_id: str, tenant: str | None) -> list[SearchAttributePair[str]]:

@@ -34,7 +34,7 @@ UNVERSIONED: Final = WorkerDeploymentConfig(
 CACHED_WORKFLOWS: Final = 1_000
 """Runs kept in memory; an idle one takes 50 to 80 KB."""
 
-TASKS_AT_ONCE: Final = 8
+TASKS_AT_ONCE: Final = 3
 """Workflow tasks in work at once: they share one interpreter, so more are no faster, and a restarted worker that
 replays all its runs side by side is done with none within the time that a task may take (`TASK_SECONDS`)."""
 

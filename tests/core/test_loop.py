@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from orchestral_temporal.core.calls import bounded
 from orchestral_temporal.core.limits import (
     ARGUMENT_BYTES,
+    ATTEMPTS_PER_ROUND,
     COMMANDS_PER_RUN,
     REFUSALS_KEPT,
     SESSION_BATCH_BYTES,
@@ -32,6 +33,7 @@ from orchestral_temporal.core.state import (
     PayloadRefused,
     RunState,
     SessionReady,
+    ToolBroken,
     ToolLost,
     ToolsOpen,
 )
@@ -47,8 +49,23 @@ from orchestral_temporal.protocol.model import (
     ModelObservation,
     ModelUsage,
 )
-from orchestral_temporal.protocol.tools import Cancelled, Failed, Rejected, ToolIdempotency, UnknownEffect
-from orchestral_temporal.protocol.words import parse, to_json
+from orchestral_temporal.protocol.run import (
+    AgentRunSpec,
+    BindingRequirement,
+    ResourceBinding,
+    ResourceBindingMode,
+    ResourceRef,
+    seal,
+)
+from orchestral_temporal.protocol.tools import (
+    Cancelled,
+    Failed,
+    Rejected,
+    ToolConcurrency,
+    ToolIdempotency,
+    UnknownEffect,
+)
+from orchestral_temporal.protocol.words import dump, parse, to_json
 from tests.core.loop_world import (
     BINDING,
     RUN,
@@ -325,6 +342,13 @@ def test_the_fourth_unreadable_turn_in_a_row_fails_the_run() -> None:
     assert failure(made) == ("invalid_tool_arguments", False)
 
 
+def test_a_turn_of_too_many_calls_fails_the_run() -> None:
+    """Their arguments wait in the state and one activation must judge them all, so their number is bounded."""
+    made = world()
+    made.bring(called(*[ECHO] * 129))
+    assert failure(made) == ("model_protocol", False)
+
+
 def test_strict_calls_fail_at_the_first_unreadable_turn() -> None:
     """`strict_calls` restores the source (divergence 5)."""
     made = world(None, binding(run=run_part(strict_calls=True)))
@@ -404,6 +428,47 @@ def test_a_lost_attempt_is_sent_again_if_its_backend_allows(redispatchable: bool
     assert ("continuity_lost" in made.events) is not abandoned
     made.bring(said("done"))
     assert made.status == "delivered"
+
+
+@pytest.mark.parametrize("kind", [ToolIdempotency.PURE, ToolIdempotency.NON_IDEMPOTENT])
+def test_a_worker_that_breaks_around_a_call_is_on_record(kind: ToolIdempotency) -> None:
+    """The model is told; where an effect is possible nobody guesses (E4)."""
+    made = world(None, binding(tools=tools_part(tool("echo", kind))))
+    made.bring(called(ECHO))
+    made.bring(ToolBroken("KeyError: 'x'"))
+    if kind is ToolIdempotency.NON_IDEMPOTENT:
+        assert failure(made) == ("tool_unknown_effect", False)
+    else:
+        effect = made.last
+        assert isinstance(effect, CallModel)
+        assert "tool_internal" in str(effect.attempt.tail[-1])
+
+
+def test_a_request_that_ends_every_worker_ends_itself() -> None:
+    """A redispatchable attempt is not sent for ever (decision 18)."""
+    made = world()
+    for _ in range(ATTEMPTS_PER_ROUND):
+        assert made.status == "running"
+        made.bring(ModelLost(abandoned=False, reason="gone"))
+    assert result(made.state)["reason"] == {"type": "interrupted", "reason": "gone"}
+
+
+def test_a_blank_error_still_ends_the_run() -> None:
+    """What a backend leaves blank is said for it: a failure's message is never blank."""
+    made = world()
+    made.bring(ModelFailed("model_internal", ModelError(code=ModelErrorCode.INTERNAL, message=" ", retryable=False)))
+    assert failure(made) == ("model_internal", False)
+
+
+def test_a_globally_serial_tool_waits_without_a_clock() -> None:
+    """Calls that wait for one another inside the worker must not run out of time while nothing runs."""
+    descriptor = tool("echo").descriptor.model_copy(update={"concurrency": ToolConcurrency.GLOBAL_SERIAL})
+    serial = tool("echo").model_copy(update={"descriptor": descriptor})
+    made = world(None, binding(tools=tools_part(serial)))
+    made.bring(called(ECHO))
+    effect = made.last
+    assert isinstance(effect, InvokeTool)
+    assert effect.timeout_ms is None
 
 
 def test_a_context_over_the_window_is_never_sent() -> None:
@@ -626,6 +691,36 @@ def test_a_start_beyond_the_agents_capabilities_is_refused(fields: dict, code: A
     assert refused.value.rejection.code is code
 
 
+def test_an_optional_resource_is_skipped_on_record() -> None:
+    """A full form with an optional resource that nobody serves runs without it (`spec/agent-loop.md` §15)."""
+    envelope = dump(start().envelope)
+    spec = parse(AgentRunSpec, to_json(start().envelope.spec))
+    binding_of = ResourceBinding(
+        binding_id="notes",
+        resource=ResourceRef(kind="notes/v1", id="n", revision="1"),
+        requirement=BindingRequirement.OPTIONAL,
+        mode=ResourceBindingMode.SNAPSHOT,
+    )
+    sealed = dump(seal(spec.model_copy(update={"resources": (binding_of,)})))
+    assert sealed != envelope
+    made = world(read_start(sealed, RUN))
+    made.bring(said("done"))
+    assert made.events[:3] == ["run_accepted", "resource_binding_skipped", "run_started"]
+    assert made.status == "delivered"
+
+
+def test_acknowledgements_in_a_result_are_bounded() -> None:
+    """The newest ones stay; all of them are in the journal (decision 28)."""
+    made = world()
+    for number in range(600):
+        steer = seal_command(f"s{number}" + "x" * 250, RUN, Steer(content=(text_content("go"),)))
+        made.bring(CommandArrived(steer))
+    acks = result(made.state)["acks"]
+    assert isinstance(acks, list)
+    assert 0 < len(acks) < 600
+    assert "s599" in str(acks[-1])
+
+
 def test_the_state_is_one_json_value() -> None:
     """A run's state survives being written and read, as continue-as-new will do it."""
     made = world()
@@ -688,6 +783,7 @@ INPUTS = st.sampled_from(
         SessionReady(SessionOpened()),
         BatchAppended(SessionAppended(head="h", last_seq=1)),
         BatchRefused("x"),
+        ToolBroken("x"),
         CommandArrived(seal_command("s1", RUN, Steer(content=(text_content("go"),)))),
     ]
 )

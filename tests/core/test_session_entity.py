@@ -71,6 +71,14 @@ def test_a_closed_run_is_served_by_its_old_execution() -> None:
     assert (answer.served, after.active) == ("e1", None)
 
 
+def test_another_execution_of_a_run_begins_its_batches_anew() -> None:
+    """A terminated run that is started again under its id and spec writes on, and its batches are no repeats."""
+    state = added(opened(EMPTY, wanted()), batch(1, 1, 2, None))
+    state = opened(state, wanted(execution="e2"))
+    state = added(state, batch(1, 3, 3, "h2", close=True))
+    assert (state.last_seq, state.active) == (3, None)
+
+
 def test_batches_are_appended_once_and_in_order() -> None:
     """A repeated batch is answered from the state; one out of order, or of a stranger, is refused."""
     state = opened(EMPTY, wanted())

@@ -77,6 +77,11 @@ def test_text_is_kept_as_it_was_sent() -> None:
         ({**BASE, "session_id": "  "}, "session id is blank"),
         ({**BASE, "session_id": "s" * 248}, "session id is longer"),
         ({**BASE, "agent": 1}, "agent"),
+        ({**BASE, "agent": "a" * 256}, "agent is longer"),
+        ({**BASE, "tenant": "a\nb"}, "tenant holds"),
+        ({**BASE, "workspace": " "}, "workspace is blank"),
+        ({**BASE, "additional_workspaces": ["."] * 32}, "more than 32 workspaces"),
+        ({"input": "x" * 1_000_001}, "at most 1000000"),
         ({**BASE, "workspace": 1}, "workspace"),
         ({**BASE, "limits": []}, "RunLimits"),
         ({**BASE, "limits": {"max_steps": 1}}, "max_steps"),
@@ -98,7 +103,9 @@ def test_a_run_id_from_outside_is_judged(run_id: str) -> None:
 
 def test_the_full_forms_carry_the_same_spec() -> None:
     """Envelope and start request seal nothing anew; their options come from the extension."""
-    short = read_start({**BASE, "agent": "writer", "workspace": "/w", "additional_workspaces": ["/x"]}, RUN)
+    short = read_start(
+        {**BASE, "agent": "writer", "tenant": "t", "workspace": "/w", "additional_workspaces": ["/x"]}, RUN
+    )
     envelope = dump(short.envelope)
     assert read_start(envelope, RUN) == short
     request: JsonObject = {"run": envelope, "provider_binding": "b", "expected_descriptor_digest": "0" * 64}
@@ -120,3 +127,9 @@ def test_a_full_form_for_another_run_is_refused() -> None:
     """The run's id is the workflow's id."""
     envelope = dump(read_start(BASE, "run-2").envelope)
     assert "workflow id 'run-1'" in refusal(envelope)
+
+
+@pytest.mark.parametrize("value", [{"input": float("nan")}, {"input": b"x"}, {"input": "\ud800"}, {"input": {1, 2}}])
+def test_what_a_converter_let_in_is_judged_again(value: dict) -> None:  # type: ignore[type-arg]
+    """NaN, bytes, half a character and values that are no JSON are refused at our own door (F134)."""
+    assert refusal(value)

@@ -1,29 +1,38 @@
 """Scenes for the tests of this room, each once with the workflow cache and once without."""
 
-from collections.abc import AsyncGenerator, Callable
+import statistics
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.crash.scene import Scene, open_scene
-from tests.temporal.conftest import alone, server, temporal_settings
-from tests.temporal.world import open_world
 
 from orchestral_temporal.hosting.devserver import DevServer
 from orchestral_temporal.hosting.settings import TemporalSettings
+from tests.crash.scene import RECOVERY, Scene, open_scene
+from tests.temporal.conftest import alone, free_port, server, temporal_settings
+from tests.temporal.world import open_world
 
-__all__ = ["alone", "scene", "server", "temporal_settings"]
+__all__ = ["alone", "free_port", "scene", "server", "temporal_settings"]
 
 
 @pytest_asyncio.fixture(params=[True, False], ids=["cached", "uncached"])
 async def scene(
-    server: DevServer,  # noqa: F811 -- the fixture
-    temporal_settings: TemporalSettings,  # noqa: F811 -- the fixture
+    server: DevServer,
+    temporal_settings: TemporalSettings,
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    record_property: Callable[[str, object], None],
 ) -> AsyncGenerator[Scene]:
     """A scene on a server that stays; every history of it is looked at when the test is over."""
     async with open_world(server.address, temporal_settings.namespace, cached=request.param) as world:
-        with open_scene(world, tmp_path, record_property) as opened:
+        with open_scene(world, tmp_path, request.node) as opened:
             yield opened
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long the runs of this room took to go on."""
+    reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
+    took = [value for each in reports for name, value in each.user_properties if name == RECOVERY]
+    if took:
+        shown = f"{min(took):.1f} / {statistics.median(took):.1f} / {max(took):.1f} s"
+        terminalreporter.write_line(f"Recovery after {len(took)} kills and stops, least / median / most: {shown}")

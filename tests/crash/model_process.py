@@ -1,8 +1,7 @@
 """A chat-completions endpoint as a process of its own, so that it outlives the worker that talks to it.
 
-`python -m tests.crash.model_process FOLDER` answers by the request id: in round 1 with a call of `look`, in round 2 with
-text. The first
-answer of round 2 stops in the middle for ever. It ends with its parent.
+`python -m tests.crash.model_process FOLDER` answers by the request id: in round 1 with a call of `look`, in round 2
+with text, of which the first answer stops in the middle for ever. The process ends with its parent.
 """
 
 import asyncio

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Replayer
-from tests.crash.signs import Signs
-from tests.crash.worker_process import Setup
-from tests.temporal.world import World, until
 
 from orchestral_temporal.core.state import AppendSession, CallModel, Effect, InvokeTool
 from orchestral_temporal.protocol.base import Json
@@ -23,11 +21,17 @@ from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from orchestral_temporal.temporal.history import _Recorder
 from orchestral_temporal.temporal.run_workflow import AgentRun
+from tests.crash.signs import Signs
+from tests.crash.worker_process import Setup
+from tests.temporal.world import World, until
 
 ROOT: Final = Path(__file__).parents[2]
 
 LONGEST_RECOVERY: Final = 5.0
 """Seconds from the moment a restarted process is up to the run's next step."""
+
+RECOVERY: Final = "recovery_seconds"
+"""The property of a test's report that says how long it took."""
 
 NO_STEP: Final = (
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
@@ -47,7 +51,7 @@ class Scene:
 
     world: World
     folder: Path
-    record: Callable[[str, object], None]
+    test: pytest.Item
     _processes: list[Process] = field(default_factory=list)
 
     @property
@@ -93,6 +97,16 @@ class Scene:
             for said in (*(each.event.payload.type for each in step.events), *map(_called, step.effects))
         ]
 
+    async def repeated(self, run_id: str) -> list[str]:
+        """The activities of a run that the server started again by itself."""
+        names: dict[int, str] = {}
+        found: list[str] = []
+        for event in (await self.world.history(run_id)).events:
+            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+            started = event.activity_task_started_event_attributes
+            found.extend([names[started.scheduled_event_id]] if started.attempt > 1 else [])
+        return found
+
     def requests(self, run_id: str) -> dict[int, list[Json]]:
         """What the model was asked in each round of a run, attempt by attempt, without the request id."""
         found: dict[int, list[Json]] = {}
@@ -109,7 +123,7 @@ class Scene:
         history = await self.world.history(run.run_id)
         times = [each.event_time.ToNanoseconds() / 1e9 for each in history.events if each.event_type not in NO_STEP]
         took = min(each for each in times if each > since) - since
-        self.record("recovery_seconds", round(took, 2))
+        self.test.user_properties.append((RECOVERY, took))
         assert took < LONGEST_RECOVERY
 
     def _ups(self) -> dict[int, float]:
@@ -124,7 +138,11 @@ class Scene:
 
     async def _said(self, process: Process, what: Callable[[], object]) -> None:
         await until(lambda: bool(what()) or process.poll() is not None, "a process comes up")
-        assert process.poll() is None, (self.folder / "log").read_text("utf-8")
+        assert process.poll() is None, self.log()
+
+    def log(self) -> str:
+        """What the processes said about themselves."""
+        return (self.folder / "log").read_text("utf-8")
 
     def close(self) -> None:
         """Kill what still runs."""
@@ -135,9 +153,9 @@ class Scene:
 
 
 @contextmanager
-def open_scene(world: World, folder: Path, record: Callable[[str, object], None]) -> Generator[Scene]:
-    """A scene in a world."""
-    scene = Scene(world, folder, record)
+def open_scene(world: World, folder: Path, test: pytest.Item) -> Generator[Scene]:
+    """A scene in a world, for one test."""
+    scene = Scene(world, folder, test)
     try:
         yield scene
     finally:

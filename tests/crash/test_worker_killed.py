@@ -3,46 +3,31 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Final
+from datetime import timedelta
 
 import pytest
+
+from orchestral_temporal.core.limits import TASK_SECONDS
+from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.temporal.names import session_workflow_id
+from orchestral_temporal.temporal.watch import Frame
 from tests.crash.model_process import HALF, REST
 from tests.crash.scene import Scene
-from tests.temporal.world import calls, says, until
-
-from orchestral_temporal.protocol.base import Json
-from orchestral_temporal.protocol.state import AgentRunStatus
-from orchestral_temporal.temporal.watch import Frame
-
-ROUNDS: Final[Sequence[Json]] = [*(calls(("look", {"key": f"v{number}"})) for number in (1, 2, 3)), says("Done.")]
-
-CALM: Final = (
-    ["run_accepted", "run_started"]
-    + ["model 1.1", "tool v1.1", "model 2.1", "tool v2.1", "model 3.1", "tool v3.1", "model 4.1"]
-    + ["output_committed", "delivery_committed", "append"]
-)
-"""The steps of a run that nobody disturbs."""
-
-LOST: Final = ["continuity_lost", "continuity_restored"]
-
-
-def after(step: str, *more: str) -> list[str]:
-    """The calm steps with something after one of them."""
-    place = CALM.index(step) + 1
-    return [*CALM[:place], *more, *CALM[place:]]
+from tests.crash.story import CALM, LOST, ROUNDS, after
+from tests.temporal.world import json_payload, says, until
 
 
 @pytest.mark.parametrize(
-    ("place", "steps"),
+    ("place", "steps", "repeated"),
     [
-        pytest.param("dispatch-3", CALM, id="between rounds"),
-        pytest.param("tool-v2", after("tool v2.1", *LOST, "tool v2.2"), id="in a tool"),
-        pytest.param("model-3", after("model 3.1", *LOST, "model 3.2"), id="in a model attempt"),
-        pytest.param("append", CALM, id="at the session"),
+        pytest.param("dispatch-3", CALM, [], id="between rounds"),
+        pytest.param("tool-v2", after("tool v2.1", *LOST, "tool v2.2"), [], id="in a tool"),
+        pytest.param("model-3", after("model 3.1", *LOST, "model 3.2"), [], id="in a model attempt"),
+        pytest.param("append", CALM, ["append_session"], id="at the session"),
     ],
 )
-async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence[str]) -> None:
-    """The run moves on within 5 s and is delivered; only what was at work runs again, on record (I1).
+async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence[str], repeated: Sequence[str]) -> None:
+    """The run moves on within 5 s and is delivered; only what was at work runs again, and calls only on record (I1).
 
     The new process pulls the context from the history: its requests equal those of an undisturbed run, message for
     message, although no result fits the tail that an attempt carries.
@@ -57,7 +42,8 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
     second = await scene.worker(rounds=ROUNDS)
     ended = await run.wait()
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
-    assert await scene.steps(run.run_id) == list(steps)
+    assert await scene.steps(run.run_id) == steps
+    assert await scene.repeated(run.run_id) == repeated
     for key in ("v1", "v2", "v3"):
         assert len(signs.arrivals(f"tool-{key}")) == (2 if place == f"tool-{key}" else 1)
     await scene.check_recovery(run, second)
@@ -71,6 +57,18 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
         number: attempt for number, (attempt,) in undisturbed.items()
     }
     assert all(attempt == attempts[0] for attempts in asked.values() for attempt in attempts)
+
+
+async def test_nobody_may_hold_a_task_for_long(scene: Scene) -> None:
+    """A worker that dies with a workflow task is noticed soon, whoever started the run; and so with the session's."""
+    await scene.worker(rounds=[says("Done.")])
+    ours = await scene.world.runs.start("Say it.", run_id=scene.world.id("ours"))
+    theirs = await scene.world.start_payloads(scene.world.id("theirs"), json_payload({"input": "Say it."}))
+    for run in (ours, theirs):
+        await run.wait()
+        for workflow_id in (run.run_id, session_workflow_id(run.run_id)):
+            started = (await scene.world.history(workflow_id)).events[0].workflow_execution_started_event_attributes
+            assert started.workflow_task_timeout.ToTimedelta() == timedelta(seconds=TASK_SECONDS)
 
 
 async def test_a_stream_starts_again(scene: Scene) -> None:

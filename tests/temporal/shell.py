@@ -79,8 +79,14 @@ class Shell:
     @asynccontextmanager
     async def start(self, *arguments: str, stdin: bytes | None = None) -> AsyncGenerator[Running]:
         """A command as a process, which does not outlive the block."""
+        async with self.begin("-m", "orchestral_temporal", *arguments, stdin=stdin) as running:
+            yield running
+
+    @asynccontextmanager
+    async def begin(self, *arguments: str, stdin: bytes | None = None) -> AsyncGenerator[Running]:
+        """A process of our interpreter, which does not outlive the block."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "orchestral_temporal", *arguments),
+            *(sys.executable, *arguments),
             cwd=self.folder,
             env=self.environment,
             stdin=PIPE,

@@ -8,7 +8,6 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import RequestCancelWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus
-from tests.temporal.world import RecordingTool, World, calls, json_payload, plan, says, until
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -19,6 +18,7 @@ from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, World, calls, json_payload, plan, says, until
 
 CANCELLED = [
     "run_accepted",

@@ -1,8 +1,8 @@
 """The command line, as processes against a real server: answers, exit codes, signals, and what people do wrong."""
 
 import asyncio
-import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -22,9 +22,10 @@ from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.state import AgentRunView
 from orchestral_temporal.protocol.words import parse_value
 from tests.temporal.shell import ROOT, Printed, Shell, gone, offspring
+from tests.temporal.world import until
 
 SETTINGS = """
-temporal: {{address: {address}, server: {{ui_port: false}}}}
+temporal: {{address: {address}, server: {{ui_port: false, db: kept.db}}}}
 queues: {{runs: {queue}, models: {queue}, tools: {queue}}}
 timeouts: {{heartbeat: 2s}}
 live_text: 100ms
@@ -35,6 +36,9 @@ agents:
           run_limits: {{max_model_steps: 1}}}}
   breaks: {{model: {{adapter: scripted, script: breaks.yaml}}}}
   hangs: {{model: {{adapter: scripted, script: hangs.yaml}}}}
+  steers: {{model: {{adapter: scripted, script: steers.yaml}}}}
+  fails: {{model: {{adapter: scripted, script: fails.yaml}}, tools: ["python:waiting:fail"]}}
+  waits: {{model: {{adapter: scripted, script: waits.yaml}}, tools: ["python:waiting:until_told"]}}
 """
 
 SCRIPTS = {
@@ -42,6 +46,26 @@ SCRIPTS = {
     "loops.yaml": "- - call: {name: file_read, arguments: {path: tea.md}}\n  - finish: tool_calls\n",
     "breaks.yaml": "- - error: {code: invalid_request, message: 'the key is no good'}\n",
     "hangs.yaml": '- - {text: "Let me think"}\n  - {hang: true}\n',
+    "steers.yaml": '- - {text: "Let me \\e[2Jthink"}\n  - {hang: true}\n',
+    "fails.yaml": "- - call: {name: fail, arguments: {}}\n  - finish: tool_calls\n"
+    "- - {text: sorry}\n  - {finish: stop}\n",
+    "waits.yaml": "- - call: {name: until_told, arguments: {}}\n  - finish: tool_calls\n"
+    "- - {text: later}\n  - {finish: stop}\n",
+    "waiting.py": """
+import time
+from pathlib import Path
+from orchestral_temporal import tool
+
+@tool(idempotency="pure")
+def until_told() -> str:
+    while not Path(__file__).with_name("told").exists():
+        time.sleep(0.05)
+    return "told"
+
+@tool(idempotency="pure")
+def fail() -> str:
+    raise ValueError("the pot is empty")
+""",
     "tea.md": "# Tea\n\nGreen tea steeps for two minutes at 70 degrees.\n",
 }
 
@@ -82,13 +106,17 @@ def clean(printed: Printed, code: int) -> None:
     assert printed.err.count("Error:") <= 1
 
 
+def logged(alone: Path) -> str:
+    """What commands wrote to their log."""
+    (log,) = alone.glob("orchestral-temporal-*/orchestral.log")
+    return log.read_text()
+
+
 # -- one run ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_question_about_the_folder_is_answered_with_nothing_there(tmp_path: Path, alone: Path) -> None:
-    """In a folder of files, without settings and without a server: one command, the answer alone on standard output,
-    where it stands cited, and nothing left running (A1).
-    """
+    """In any folder, with nothing there, one command answers, cites the line and leaves nothing running (A1)."""
     shell = typed_in(tmp_path, "", alone, settings=False)
     shell = Shell(shell.folder, {**shell.environment, "TEMPORAL_ADDRESS": free_address()})
     async with shell.start("run", "How long does green tea steep?") as running:
@@ -159,7 +187,7 @@ async def test_the_exit_code_says_how_a_run_ended(shell: Shell) -> None:
 async def test_a_task_comes_from_standard_input_too(shell: Shell) -> None:
     """A dash reads the task, and what is not text is refused."""
     told, blank, noise = await asyncio.gather(
-        shell.run("run", "-", "--json", stdin="steep grün\n".encode()),
+        shell.run("run", "-", "--json", stdin="How is grün tea steeped?\n".encode()),
         shell.run("run", "-", stdin=b"\n"),
         shell.run("run", "-", stdin=b"\xff\xfe"),
     )
@@ -167,20 +195,18 @@ async def test_a_task_comes_from_standard_input_too(shell: Shell) -> None:
     clean(told, 0)
     clean(blank, 64)
     clean(noise, 64)
-    view = cast("JsonObject", told.lines[-1]["view"])
-    assert "steep grün" in json.dumps(view, ensure_ascii=False) or told.lines[-1]["status"] == "delivered"
+    assert told.lines[-1]["status"] == "delivered"
     assert "UTF-8" in noise.err
 
 
-async def test_a_folder_can_be_added_for_a_run_of_ones_own_workers(shell: Shell, tmp_path: Path) -> None:
+async def test_a_folder_can_be_added_for_a_run_of_ones_own_workers(
+    shell: Shell, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """`--workspace` is where the run works, although the policy does not name it; one that is not there is refused."""
-    other = tmp_path / "other"
-    other.mkdir()
+    other = tmp_path_factory.mktemp("other")
     (other / "coffee.md").write_text("Coffee is brewed at 93 degrees.\n")
-    inside, nowhere = await asyncio.gather(
-        shell.run("run", "At how many degrees is coffee brewed?", "--workspace", "other"),
-        shell.run("run", "anything", "--workspace", "not-there"),
-    )
+    inside = await shell.run("run", "At how many degrees is coffee brewed?", "--workspace", str(other))
+    nowhere = await shell.run("run", "anything", "--workspace", "not-there")
 
     clean(inside, 0)
     assert "93 degrees" in inside.out
@@ -189,14 +215,80 @@ async def test_a_folder_can_be_added_for_a_run_of_ones_own_workers(shell: Shell,
     assert nowhere.out == ""
 
 
+async def outlived(shell: Shell, said: str, *, at_once: bool) -> None:
+    """A command borrows what another one started; that one is interrupted; the first goes on with its own."""
+    async with shell.start("run", "go", "--agent", "hangs") as lender:
+        await lender.says("workers are started", "run run-")
+        async with shell.start("run", "go", "--agent", "waits") as borrower:
+            await borrower.says("until_told")
+            assert "workers are started" not in "".join(borrower.seen)
+            lender.interrupt()
+            await lender.says("Cancelling the run")
+            if at_once:
+                lender.interrupt()
+            await borrower.says(said)
+            shell.write("told", "")
+            printed = await borrower.ended()
+
+    clean(printed, 0)
+    assert printed.out == "later\n"
+
+
+async def test_a_run_outlives_the_workers_of_another_command(shell: Shell) -> None:
+    """The workers that a run uses stop with the command that started them: the run's own command starts others."""
+    await outlived(shell, "The workers have gone", at_once=False)
+
+
+async def test_a_run_outlives_the_server_of_another_command(far: Shell) -> None:
+    """The server goes as well, at once: the run's own command starts one on the same database and the run goes on."""
+    await outlived(far, "The server has gone", at_once=True)
+
+
+async def test_a_traceback_goes_to_the_log(shell: Shell, alone: Path) -> None:
+    """What a tool raises is the model's to see, its traceback is in the log, and a person sees it only with --debug."""
+    quiet = await shell.run("run", "go", "--agent", "fails")
+    shown = await shell.run("run", "go", "--agent", "fails", "--debug")
+
+    clean(quiet, 0)
+    assert quiet.out == shown.out == "sorry\n"
+    assert 'raise ValueError("the pot is empty")' in logged(alone)
+    assert 'raise ValueError("the pot is empty")' in shown.err
+
+
+async def test_text_streams_on_a_terminal_and_cannot_steer_it(shell: Shell) -> None:
+    """On a terminal the text is there while the model still writes, without the control characters that it holds."""
+    ours, theirs = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "orchestral_temporal", "run", "go", "--agent", "steers"),
+        cwd=shell.folder,
+        env={**shell.environment, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    seen = b""
+    try:
+        async with asyncio.timeout(30):
+            while b"think" not in seen:
+                seen += await asyncio.to_thread(os.read, ours, 4096)
+            process.send_signal(signal.SIGINT)
+            code = await process.wait()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+    assert b"Let me [2Jthink" in seen
+    assert b"\x1b[2J" not in seen
+    assert code == 3
+
+
 # -- signals ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_ctrl_c_cancels_and_leaves_nothing(far: Shell, times: int) -> None:
-    """The first Ctrl-C cancels the run and ends with 3, a second one ends at once with 130; either way every process
-    that was started is gone.
-    """
+    """The first Ctrl-C cancels and ends with 3, a second one ends at once with 130; all that was started is gone."""
     async with far.start("run", "go", "--agent", "hangs") as running:
         await running.says("run run-")
         started = await offspring(running.process.pid)
@@ -215,13 +307,13 @@ async def test_ctrl_c_cancels_and_leaves_nothing(far: Shell, times: int) -> None
 async def test_ctrl_c_before_the_run_begins_leaves_nothing(far: Shell) -> None:
     """Interrupted while the server starts, the command ends with 3 and the server with it."""
     async with far.start("run", "go", "--agent", "hangs") as running:
+        started = set[int]()
 
-        async def begun() -> set[int]:
-            while not (found := await offspring(running.process.pid)):
-                await asyncio.sleep(0.01)
-            return found
+        async def begun() -> bool:
+            started.update(await offspring(running.process.pid))
+            return bool(started)
 
-        started = await asyncio.wait_for(begun(), 30)
+        await until(begun, "a server is started")
         running.interrupt()
         printed = await running.ended()
 
@@ -229,10 +321,26 @@ async def test_ctrl_c_before_the_run_begins_leaves_nothing(far: Shell) -> None:
     await gone(started)
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["file", "memory"])
+async def test_a_server_that_dies_is_replaced(far: Shell, kept: bool) -> None:
+    """SIGKILL of the embedded server: with a database the run goes on, without one it is not started a second time."""
+    if not kept:
+        text = (far.folder / "temporal-dev.yaml").read_text()
+        far.write("temporal-dev.yaml", text.replace(", db: kept.db", ""))
+    async with far.start("run", "go", "--agent", "waits") as running:
+        await running.says("until_told")
+        for pid in await offspring(running.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        await running.says("The server has gone")
+        far.write("told", "")
+        printed = await running.ended()
+
+    clean(printed, 0 if kept else 5)
+    assert printed.out == ("later\n" if kept else "")
+
+
 async def test_dev_keeps_everything_until_ctrl_c(far: Shell) -> None:
-    """`dev` prints where it is, serves other commands' runs without workers of theirs, is healthy to `doctor`, and ends
-    cleanly; what was on it is there again the next time.
-    """
+    """`dev` says where it is, serves other commands, is healthy to `doctor`, and ends with all that it started."""
     async with far.start("dev") as dev:
         line = await dev.prints("Server")
         await dev.says("Ctrl-C stops everything")
@@ -241,6 +349,10 @@ async def test_dev_keeps_everything_until_ctrl_c(far: Shell) -> None:
             far.run("run", "greet", "--agent", "says", "--run-id", "r-dev"), far.run("doctor", "--json")
         )
         started_hang = await far.run("start", "go", "--agent", "hangs", "--run-id", "r-hang", "--json")
+        async with far.start("watch", "r-hang") as leaving:
+            await leaving.says("run r-hang")
+            leaving.interrupt()
+            left = await leaving.ended()
         async with far.start("watch", "r-hang", "--json") as watching:
             await watching.prints("Let me think")
             cancelled = await far.run("cancel", "r-hang", "--reason", "enough")
@@ -257,11 +369,24 @@ async def test_dev_keeps_everything_until_ctrl_c(far: Shell) -> None:
     assert started_hang.lines == [{"run_id": "r-hang", "session_id": "r-hang"}]
     clean(cancelled, 0)
     assert cast("JsonObject", cancelled.lines[0]["state"])["state"] in ("accepted", "applied")
+    clean(left, 130)
     assert watched.code == 3
     clean(again, 64)
     assert "has ended" in again.err
     clean(ended, 0)
     await gone(started)
+
+
+async def test_dev_ends_when_its_server_does(far: Shell) -> None:
+    """The server of `dev` dies: it says so with the log to look at, and ends too instead of waiting for nothing."""
+    async with far.start("dev") as dev:
+        await dev.says("Ctrl-C stops everything")
+        for pid in await offspring(dev.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        ended = await dev.ended()
+
+    clean(ended, 70)
+    assert "The server has ended. Its log is" in ended.err
 
 
 async def test_a_worker_ends_gracefully_on_sigterm(shell: Shell) -> None:
@@ -296,7 +421,7 @@ async def test_a_run_that_nobody_takes_is_served_here(shell: Shell) -> None:
 
 # -- what people do wrong -----------------------------------------------------------------------------------------
 
-AGENT = "agents: {default: {}}\n"
+BAD = "the file with these settings"
 
 WRONG: dict[str, tuple[Sequence[str], str, str]] = {
     "no such command": (["frobnicate"], "", "No such command"),
@@ -304,15 +429,15 @@ WRONG: dict[str, tuple[Sequence[str], str, str]] = {
     "an empty task": (["run", ""], "", "it is empty"),
     "an unknown option": (["run", "x", "--colour"], "", "No such option"),
     "no such settings file": (["agents", "--config", "none.yaml"], "", "there is no such file"),
-    "an unknown key": (["agents", "--config", "bad.yaml"], "agents: {default: {modl: {}}}", "is no key here; allowed"),
-    "a broken file": (["agents", "--config", "bad.yaml"], "agents: [", "is not valid YAML"),
+    "an unknown key": (["agents", "--config", BAD], "agents: {default: {modl: {}}}", "is no key here; allowed"),
+    "a broken file": (["agents", "--config", BAD], "agents: [", "is not valid YAML"),
     "a missing module": (
-        ["agents", "--config", "bad.yaml"],
+        ["agents", "--config", BAD],
         "agents: {default: {tools: ['python:nowhere:f']}}",
         "names a module that is not there",
     ),
     "a workspace that is not there": (
-        ["agents", "--config", "bad.yaml"],
+        ["agents", "--config", BAD],
         "agents: {default: {policy: {workspaces: [nowhere]}}}",
         "which is no folder",
     ),
@@ -322,22 +447,24 @@ WRONG: dict[str, tuple[Sequence[str], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "settings", "sentence"), WRONG.values(), ids=WRONG.keys())
-async def test_a_wrong_command_gets_one_sentence(
-    far: Shell, arguments: Sequence[str], settings: str, sentence: str
-) -> None:
+async def test_a_wrong_command_gets_one_sentence(far: Shell) -> None:
     """What is wrong on the command line or in the file ends with 64, one sentence that says what, nothing else."""
-    far.write("bad.yaml", settings)
-    printed = await far.run(*arguments)
+    turn = asyncio.Semaphore(3)
 
-    clean(printed, 64)
-    assert sentence in printed.err
-    assert printed.out == ""
+    async def told(name: str) -> None:
+        arguments, settings, sentence = WRONG[name]
+        bad = far.write(f"{name}.yaml", settings)
+        async with turn:
+            printed = await far.run(*[str(bad) if each == BAD else each for each in arguments])
+        clean(printed, 64)
+        assert sentence in printed.err, name
+        assert printed.out == "", name
+
+    await asyncio.gather(*[told(name) for name in WRONG])
 
 
 async def test_what_only_the_server_knows_is_refused_as_clearly(shell: Shell, client: Client) -> None:
     """An unknown agent, a task of 10 MB, an id in use, a run that is not there, a namespace that is not there: 64."""
-    shell.write("bad.yaml", (shell.folder / "temporal-dev.yaml").read_text() + "\n")
     large = b"a" * 10_000_000
     agent, size, unknown, namespace = await asyncio.gather(
         shell.run("run", "x", "--agent", "nobody"),
@@ -377,30 +504,32 @@ async def test_a_model_without_its_key_is_named(shell: Shell) -> None:
 
 async def test_a_port_of_somebody_else_is_not_taken_for_a_server(far: Shell) -> None:
     """Something that is not Temporal listens at the address: one sentence, and nothing is started."""
-    address = json.loads(json.dumps((far.folder / "temporal-dev.yaml").read_text())).split("address: ")[1].split(",")[0]
-    host, port = address.split(":")
-    with socket.create_server((host, int(port))):
-        printed = await far.run("run", "x")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = {"TEMPORAL_ADDRESS": f"127.0.0.1:{listener.getsockname()[1]}"}
+        printed = await Shell(far.folder, {**far.environment, **taken}).run("run", "x")
 
     clean(printed, 64)
     assert "Something that is not Temporal listens at" in printed.err
 
 
 async def test_nothing_there_is_said_with_what_to_do(far: Shell) -> None:
-    """Commands that need a server end with 64 and the way to one; `doctor` with 1."""
-    start, doctor = await asyncio.gather(far.run("start", "x"), far.run("doctor"))
+    """Where no server is, a command ends with 64 and the way to one, a traceback only with --debug; `doctor` with 1."""
+    start, debug, doctor = await asyncio.gather(
+        far.run("start", "x"), far.run("start", "x", "--debug"), far.run("doctor")
+    )
 
     clean(start, 64)
     assert "Nothing answers at" in start.err
     assert "orchestral dev" in start.err
+    assert debug.code == 64
+    assert "Traceback" in debug.err
+    assert debug.err.endswith(start.err)
     clean(doctor, 1)
     assert "orchestral dev" in doctor.out
 
 
 async def test_attributes_that_are_not_registered_only_cost_the_list(shell: Shell, client: Client) -> None:
-    """In a namespace without our search attributes a run is delivered and says what is missing; `list` by status says
-    it too; `setup` registers them, and a second time changes nothing.
-    """
+    """Without our search attributes runs are delivered and say what is missing; `setup` registers them, once (F094)."""
     bare = f"bare-{uuid.uuid4().hex[:8]}"
     day = Duration(seconds=24 * 3600)
     await client.workflow_service.register_namespace(
@@ -432,19 +561,20 @@ async def test_attributes_that_are_not_registered_only_cost_the_list(shell: Shel
 
 async def test_help_and_version_load_nothing_heavy(far: Shell) -> None:
     """`--version` and `--help` are there at once: neither Temporal's SDK nor pydantic is imported for them."""
-    code = "import sys; from orchestral_temporal.cli.main import app; sys.argv = ['orchestral', {!r}]\n" + (
-        "try:\n    app()\nexcept SystemExit:\n    print(sorted({'temporalio', 'pydantic', 'yaml'} & set(sys.modules)))"
+    code = (
+        "import sys; from orchestral_temporal.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    print({'temporalio', 'pydantic', 'yaml'} & set(sys.modules))"
     )
     for option, shown in (("--version", "orchestral 0."), ("--help", "Exit codes")):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code.format(option)),
+            *(sys.executable, "-c", code, option),
             cwd=far.folder,
             env=far.environment,
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()
         assert shown in out.decode()
-        assert out.decode().endswith("[]\n")
+        assert out.decode().endswith("set()\n")
 
 
 async def test_the_shell_completes_commands(far: Shell) -> None:
@@ -469,10 +599,33 @@ async def test_a_reader_that_goes_away_ends_the_command(shell: Shell) -> None:
     assert "Exception" not in err
 
 
-async def test_debug_shows_where_it_went_wrong(far: Shell) -> None:
-    """The traceback that nobody sees otherwise is there with --debug, before the same sentence."""
-    printed = await far.run("start", "x", "--debug")
+async def test_an_installation_that_is_broken_says_so(far: Shell) -> None:
+    """A library that cannot be imported is one sentence and 70, the traceback is there with --debug only."""
+    (far.folder / "temporalio").mkdir()
+    far.write("temporalio/__init__.py", "raise ImportError('built for another machine')")
+    broken = Shell(far.folder, {**far.environment, "PYTHONPATH": f"{far.folder}{os.pathsep}{ROOT}"})
+    quiet, shown = await asyncio.gather(broken.run("list"), broken.run("list", "--debug"))
 
-    assert printed.code == 64
-    assert "Traceback" in printed.err
-    assert "Error: Nothing answers at" in printed.err
+    clean(quiet, 70)
+    assert "built for another machine" in quiet.err
+    assert "Traceback" in shown.err
+
+
+async def test_the_entry_points_serve_their_roles(shell: Shell) -> None:
+    """`workers/all.py` and its three parts serve until SIGTERM, and complain as the command line does."""
+    settings = (shell.folder / "temporal-dev.yaml").read_text()
+    queues = "queues: {runs: QR, models: QM, tools: QT}"
+    queue = uuid.uuid4().hex
+    shell.write("split.yaml", re.sub(r"queues: .*", queues.replace("Q", queue), settings))
+
+    async def entry(role: str) -> None:
+        async with shell.begin(str(ROOT / "workers" / f"{role}.py"), "split.yaml") as running:
+            await running.says(f"Serving {role} on {queue}")
+            running.interrupt(signal.SIGTERM)
+            clean(await running.ended(), 0)
+
+    await asyncio.gather(*[entry(role) for role in ("all", "runs", "models", "tools")])
+    async with shell.begin(str(ROOT / "workers" / "all.py"), "none.yaml") as running:
+        refused = await running.ended()
+    clean(refused, 64)
+    assert "there is no such file" in refused.err

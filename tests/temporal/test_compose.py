@@ -311,6 +311,19 @@ async def test_one_worker_with_everything(server: DevServer, tmp_path: Path) -> 
     assert model.closed == 1
 
 
+async def test_the_client_finds_its_server_in_the_environment(
+    server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`AgentClient.connect` goes where `TEMPORAL_ADDRESS` points, and speaks to a worker made from another client."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    runs = await AgentClient.connect(task_queue=f"q-{tmp_path.name}")
+    worker = build_worker(runs.temporal, agents=[agent()], task_queue=f"q-{tmp_path.name}")
+    async with worker, asyncio.timeout(30):
+        turn = await runs.run_text("go", session_id="s")
+
+    assert turn.text == "done"
+
+
 @workflow.defn
 class UsersOwn:
     """A workflow of the user's, beside ours."""

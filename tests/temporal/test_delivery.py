@@ -3,8 +3,6 @@
 import asyncio
 import json
 
-from tests.temporal.world import RecordingTool, World, calls, plan, says
-
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.content import text_content
@@ -17,6 +15,7 @@ from orchestral_temporal.runtime.agents import host
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import Turn
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, World, calls, plan, says
 
 PLAIN = ["run_accepted", "run_started", "output_committed", "delivery_committed"]
 

@@ -6,13 +6,13 @@ import json
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
-from tests.temporal.world import RecordingTool, World, calls, json_payload, payload, plan, says
 
 from orchestral_temporal.core.start import StartRefused
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.errors import AgentRejectionCode
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, World, calls, json_payload, payload, plan, says
 
 TASK = {"input": "go", "agent": "default"}
 
@@ -94,7 +94,7 @@ async def test_failed_run_started_again_is_the_same_failure(world: World) -> Non
 
 
 async def test_start_whose_answer_was_lost_is_repeated_safely(world: World) -> None:
-    """A start whose answer never arrived, sent again five times, is one run with one input; another spec is refused (F128)."""
+    """A start whose answer was lost, sent again five times, is one run, one input; another spec is refused (F128)."""
     model = ScriptedModel([says("once")])
     run_id = world.id("r")
     async with world.serving(plan(model)):
@@ -109,3 +109,13 @@ async def test_start_whose_answer_was_lost_is_repeated_safely(world: World) -> N
     assert {turn.text for turn in turns} == {"once"}
     assert len(model.requests) == 1
     assert [record["payload"]["type"] for record in records].count("run_input_committed") == 1
+
+
+async def test_id_that_an_unreadable_start_has_taken_is_refused(world: World) -> None:
+    """A run id that a stranger's unreadable start has used up is in use for another spec."""
+    async with world.serving(plan(ScriptedModel([says("never")]))):
+        await (await world.start_payloads(world.id("r"), payload("not JSON"))).wait()
+        with pytest.raises(StartRefused) as other:
+            await world.runs.start("go", run_id=world.id("r"))
+
+    assert other.value.rejection.code is AgentRejectionCode.RUN_ID_CONFLICT

@@ -5,7 +5,6 @@ import json
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError, WorkflowUpdateFailedError
-from tests.temporal.world import RecordingTool, World, calls, payload, plan, says, until
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -16,6 +15,7 @@ from orchestral_temporal.protocol.words import parse_value
 from orchestral_temporal.runtime.session_records import next_head
 from orchestral_temporal.temporal import names
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, World, calls, payload, plan, says, until
 
 
 async def test_two_runs_are_read_back_in_order(world: World) -> None:

@@ -9,7 +9,6 @@ from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
-from tests.temporal.world import RecordingTool, World, calls, json_payload, payload, plan, says, until
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -20,6 +19,7 @@ from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, World, calls, json_payload, payload, plan, says, until
 
 CANCEL = '{"command_id": "c1"}'
 DEEP = "[" * 5_000 + "]" * 5_000
@@ -119,7 +119,7 @@ async def _count(run: RunHandle, wanted: int) -> bool:
 
 
 async def test_malformed_signals_with_the_temporal_cli(world: World) -> None:
-    """The Temporal CLI's forms, one argument, two, none and a JSON string: the good one cancels, the rest are shown (F134)."""
+    """By the Temporal CLI no argument, two and a JSON string are shown as refused; one that is right cancels (F134)."""
     gate = Gate()
     inputs = [[], ["--input", CANCEL, "--input", CANCEL], ["--input", json.dumps(CANCEL)]]
     async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("never")]), gate.tool)):

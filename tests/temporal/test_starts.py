@@ -9,7 +9,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
-from tests.temporal.world import World, events_of, json_payload, payload, plan, says
 
 from orchestral_temporal.core.start import StartRefused, read_start
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -18,6 +17,7 @@ from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal.client import Turn
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import World, events_of, json_payload, payload, plan, says
 
 DEEP = "[" * 5_000 + "]" * 5_000
 
@@ -188,16 +188,12 @@ async def test_client_refuses_a_task_that_cannot_be(world: World, task: str) -> 
         await world.client.get_workflow_handle(world.id("r")).describe()
 
 
-async def test_raw_start_above_our_bound_is_still_served(world: World) -> None:
-    """A raw start of 1.9 MB, which only the server's bound lets in, is delivered: its text reaches the model (F133)."""
-    task = "ä" * 950_000
-    model = ScriptedModel([says("read it")])
-    async with world.serving(plan(model)):
-        run = await world.start_payloads(world.id("r"), payload(json.dumps({"input": task}, ensure_ascii=False)))
-        turn = await run.wait()
+async def test_raw_start_above_our_bound_is_refused(world: World) -> None:
+    """A raw start of 1.9 MB, which the server's own bound lets in, fails typed and says what to do instead (F133)."""
+    task = json.dumps({"input": "\u00e4" * 950_000}, ensure_ascii=False)
+    turns = await ended(world, {"large": [payload(task)]})
 
-    assert turn.text == "read it"
-    assert model.requests[0].messages[-1].content[0].model_dump()["text"] == task
+    check_refused(turns["large"], "put the text into a file")
 
 
 async def ended(world: World, starts: Mapping[str, Sequence[Payload]]) -> dict[str, Turn]:

@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator
 
 from temporalio.client import Client
-from tests.temporal.wal_fold import fold
-from tests.temporal.world import RecordingTool, World, calls, plan, says
 
 from orchestral_temporal.core.state import Ended, ModelOpen
 from orchestral_temporal.protocol.digest import digest
@@ -13,6 +11,8 @@ from orchestral_temporal.protocol.session import SessionSourceRange
 from orchestral_temporal.protocol.wal import LoopBoundaryCommitted, ModelAttemptStarted, ProviderEventsCommitted
 from orchestral_temporal.temporal.history import RunHistory, read_history
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.wal_fold import fold
+from tests.temporal.world import RecordingTool, World, calls, plan, says
 
 
 class CuriousModel(ScriptedModel):

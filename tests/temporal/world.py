@@ -8,11 +8,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,7 @@ class RecordingTool:
         name: str,
         work: Work = echo,
         *,
+        tool_id: str | None = None,
         schema: JsonObject = ANYTHING,
         idempotency: ToolIdempotency = ToolIdempotency.PURE,
         timeout_ms: int | None = 5_000,
@@ -111,7 +114,7 @@ class RecordingTool:
         self.calls: list[JsonObject] = []
         self.keys: list[str] = []
         self.descriptor = ToolDescriptor(
-            tool_id=f"test/{name}",
+            tool_id=tool_id or f"test/{name}",
             model_schema=ModelToolSchema(name=name, description=f"The tool {name}.", input_schema=schema),
             output_schema={},
             restriction=ToolRestriction(
@@ -198,10 +201,18 @@ class World:
         """An id that no other test uses."""
         return f"{self.queue}.{name}"
 
+    @staticmethod
+    def timeouts(heartbeat_ms: int) -> Timeouts:
+        """Time-outs after which a silent worker counts as lost."""
+        return Timeouts(heartbeat_ms=heartbeat_ms, fenced_heartbeat_ms=heartbeat_ms, live_text_ms=None)
+
     def settings(self, timeouts: Timeouts = QUICK) -> WorkerSettings:
         """Settings of a worker of this world."""
         queues = Queues(runs=self.queue, models=self.queue, tools=self.queue)
-        return WorkerSettings(queues=queues, timeouts=timeouts, max_cached_workflows=100 if self.cached else 0)
+        cache = 100 if self.cached else 0
+        return WorkerSettings(
+            queues=queues, timeouts=timeouts, grace=timedelta(milliseconds=200), max_cached_workflows=cache
+        )
 
     @asynccontextmanager
     async def serving(
@@ -280,17 +291,10 @@ class World:
 
     async def cli(self, *arguments: str) -> Printed:
         """Run the Temporal CLI against this world's server."""
-        process = await asyncio.create_subprocess_exec(
-            str(TEMPORAL),
-            *arguments,
-            "--address",
-            self.address,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return Printed(process.returncode, out.decode(), err.decode())
+        command = [str(TEMPORAL), *arguments, "--address", self.address]
+        # In a thread: what asyncio keeps of a subprocess may outlive the loop of a test.
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        return Printed(done.returncode, done.stdout, done.stderr)
 
     async def check_histories(self) -> None:
         """Every history of this world is clean and replays unshielded."""

@@ -1,0 +1,122 @@
+"""SIGKILL of the server, which comes back on its database file; who waits or watches need not notice."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from orchestral_temporal.hosting.devserver import dev_server
+from orchestral_temporal.hosting.settings import TemporalSettings
+from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.temporal.client import RunHandle, Turn
+from tests.crash.scene import Scene, now, open_scene
+from tests.crash.story import CALM, LOST, ROUNDS, after
+from tests.temporal.world import open_world, until
+
+
+@dataclass
+class Mortal:
+    """A server with a database file that may be killed and started again."""
+
+    settings: TemporalSettings
+    _life: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _pid: int | None = None
+
+    async def start(self) -> float:
+        """Start it; returns when the start began."""
+        when = now()
+        self._pid = (await self._life.enter_async_context(dev_server(self.settings))).pid
+        return when
+
+    async def kill(self) -> None:
+        """SIGKILL, and see that it is gone."""
+        assert self._pid is not None
+        os.kill(self._pid, signal.SIGKILL)
+        await self.close()
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self._life.aclose()
+
+
+@pytest_asyncio.fixture
+async def mortal(temporal_settings: TemporalSettings, tmp_path: Path, free_port: int) -> AsyncGenerator[Mortal]:
+    """A server of the test's own, as `temporal-dev.yaml` wants it."""
+    server = temporal_settings.server.model_copy(update={"db": tmp_path / "runs.db"})
+    mortal = Mortal(temporal_settings.model_copy(update={"address": f"127.0.0.1:{free_port}", "server": server}))
+    await mortal.start()
+    yield mortal
+    await mortal.close()
+
+
+@pytest_asyncio.fixture(params=[True, False], ids=["cached", "uncached"])
+async def scene(
+    mortal: Mortal,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> AsyncGenerator[Scene]:
+    """A scene on that server."""
+    settings = mortal.settings
+    async with open_world(settings.address, settings.namespace, cached=request.param) as world:
+        with open_scene(world, tmp_path, request.node) as opened:
+            yield opened
+
+
+def reading(run: RunHandle) -> asyncio.Future[tuple[Turn, list[str], list[str]]]:
+    """From now on wait for a run, watch it and follow its events; the events by type, at its end."""
+
+    async def watched() -> list[str]:
+        return [each.event.event.payload.type async for each in run.watch() if each.event is not None]
+
+    async def followed() -> list[str]:
+        return [each.event.payload.type async for each in run.events(more=True)]
+
+    return asyncio.gather(run.wait(), watched(), followed())
+
+
+@pytest.mark.parametrize("place", ["dispatch-3", "tool-v2", "model-3"])
+async def test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing(
+    scene: Scene, mortal: Mortal, place: str
+) -> None:
+    """Between rounds or with a call at work: each step happens once, within 5 s of the restart (I1)."""
+    scene.signs.hold(place)
+    await scene.worker(rounds=ROUNDS, heartbeat_ms=10_000)
+    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("outage"))
+    readers = reading(run)
+    await until(lambda: bool(scene.signs.arrivals(place)), f"the worker comes to {place}")
+    await mortal.kill()
+    restarted = await mortal.start()
+    scene.signs.release(place)
+    ended, watched, followed = await readers
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
+    assert await scene.steps(run.run_id) == CALM
+    assert all(len(attempts) == 1 for attempts in scene.requests(run.run_id).values())
+    assert watched == followed == [step for step in CALM if "_" in step]
+    await scene.check_recovery(run, restarted)
+
+
+async def test_a_machine_that_dies_with_all_on_it(scene: Scene, mortal: Mortal) -> None:
+    """Server and worker killed at once: the open attempt is lost, said so, and made again (I1, I4)."""
+    scene.signs.hold("model-3")
+    worker = await scene.worker(rounds=ROUNDS)
+    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("machine"))
+    readers = reading(run)
+    await until(lambda: bool(scene.signs.arrivals("model-3")), "the third attempt is at work")
+    scene.kill(worker)
+    await mortal.kill()
+    scene.signs.release("model-3")
+    await mortal.start()
+    restarted = await scene.worker(rounds=ROUNDS)
+    ended, watched, followed = await readers
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
+    steps = after("model 3.1", *LOST, "model 3.2")
+    assert await scene.steps(run.run_id) == steps
+    assert scene.signs.arrivals("model-3") == [worker.pid, restarted.pid]
+    assert watched == followed == [step for step in steps if "_" in step]
+    await scene.check_recovery(run, restarted)
