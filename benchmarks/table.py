@@ -1,5 +1,6 @@
 """The one table, as Markdown."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -14,28 +15,30 @@ class Row:
 
 
 class Table:
-    """Rows in the order in which they were measured."""
+    """Rows in the order in which they were measured; `missing` names contenders that are not installed."""
 
     def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
         self._rows: list[Row] = []
 
-    def add(self, row: Row) -> None:
-        """Append a row."""
-        self._rows.append(row)
+    def add(self, *rows: Row) -> None:
+        """Append rows."""
+        self._rows.extend(rows)
 
-    def render(self, setting: str) -> str:
-        """The page: what was measured where, the table, what is missing."""
+    def render(self, *paragraphs: str) -> str:
+        """The page: what was measured and how, the table, what is missing."""
         names = list(dict.fromkeys(name for row in self._rows for name in row.cells))
-        lines = [
-            ["measure", *names, "goal", "ours"],
-            *([row.measure, *(row.cells.get(name, "") for name in names), row.goal, row.verdict] for row in self._rows),
+        lines = [["measure", *names, "goal", "ours"]]
+        lines += [
+            [row.measure, *(row.cells.get(name, "") for name in names), row.goal, row.verdict] for row in self._rows
         ]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-        written = [
-            "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
-            for line in lines
-        ]
-        written.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        gone = f"\nNot installed, so not measured: {', '.join(self.missing)}.\n" if self.missing else ""
-        return f"# Benchmarks\n\n{setting}\n\n" + "\n".join(written) + "\n" + gone
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        written = [_line(line, widths) for line in lines]
+        written.insert(1, _line(["-" * width for width in widths], widths))
+        missing = [f"Not installed, so not measured: {', '.join(self.missing)}."] if self.missing else []
+        return "\n\n".join(["# Benchmarks", *paragraphs, "\n".join(written), *missing]) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return f"| {' | '.join(padded)} |"

@@ -149,14 +149,6 @@ class TokenMeter(Protocol):
         ...
 
 
-class DeltaSink(Protocol):
-    """Where live text goes, best effort."""
-
-    def publish(self, run_id: str, attempt_id: str, delta: str) -> None:
-        """Offer more text; never blocks, never fails."""
-        ...
-
-
 class ArtifactStore(Protocol):
     """Bytes by digest."""
 

@@ -22,7 +22,6 @@ from orchestral_temporal.hosting.settings import (
     ModelSettings,
     OfflineModelSettings,
     OpenAIModelSettings,
-    RunLimitSettings,
     ScriptedModelSettings,
     Settings,
 )
@@ -165,7 +164,7 @@ def _plan(
     )
 
 
-def _limits(given: LimitSettings | RunLimitSettings) -> RunLimits:
+def _limits(given: LimitSettings) -> RunLimits:
     return RunLimits.model_validate(given.model_dump())
 
 

@@ -32,7 +32,7 @@ ROLES: Final[Mapping[str, Sequence[Role]]] = {
 }
 """What a worker process may be told to serve, and what that means."""
 
-TAKEN_SECONDS: Final = 5.0
+TAKEN_SECONDS: Final = 3.0
 """How long a run may lie on its queue before we see to it ourselves; a worker takes one within a tenth of a second."""
 
 PROBE_PAUSE: Final = 1.0

@@ -164,13 +164,6 @@ class LimitSettings(Section):
     max_tool_calls: Count | None = None
 
 
-class RunLimitSettings(LimitSettings):
-    """What a run gets that asks for nothing."""
-
-    max_input_tokens: Count | None = None
-    max_output_tokens: Count | None = None
-
-
 class AgentSettings(Section):
     """One agent."""
 
@@ -179,7 +172,7 @@ class AgentSettings(Section):
     tools: tuple[Tool, ...] = ()
     policy: PolicySettings = PolicySettings()
     limits: LimitSettings = LimitSettings()
-    run_limits: RunLimitSettings = RunLimitSettings()
+    run_limits: LimitSettings = LimitSettings()
     skills: NoSkills = ()
     input_requests: NoInputRequests = False
     strict_calls: bool = False

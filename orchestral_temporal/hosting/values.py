@@ -8,6 +8,7 @@ the field's name, and never repeat a value that could be a secret.
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -126,18 +127,29 @@ def _address(value: object) -> str:
 def _path(value: object, info: ValidationInfo) -> Path:
     base = info.context.base if isinstance(info.context, SettingsFile) else Path.cwd()
     path = value if isinstance(value, Path) else Path(_text(value, "a path"))
-    return Path(os.path.normpath(base.absolute() / path.expanduser()))
+    try:
+        return Path(os.path.normpath(base.absolute() / path.expanduser()))
+    except RuntimeError:
+        raise fault(f"names {str(path)[:80]}, a home folder that nobody has") from None
+
+
+def _there(test: Callable[[], bool]) -> bool:
+    """Whether something is there; a name that no file system takes names nothing."""
+    try:
+        return test()
+    except (OSError, ValueError):
+        return False
 
 
 def _folder(value: Path) -> Path:
-    if not value.is_dir():
-        raise fault(f"names {value}, which is no folder")
+    if not _there(value.is_dir):
+        raise fault(f"names {str(value)[:200]}, which is no folder")
     return value
 
 
 def _file(value: Path) -> Path:
-    if not value.is_file():
-        raise fault(f"names {value}, which is no file")
+    if not _there(value.is_file):
+        raise fault(f"names {str(value)[:200]}, which is no file")
     return value
 
 

@@ -10,7 +10,8 @@ from orchestral_temporal.core.start import start_refused
 from orchestral_temporal.ports import ModelBackend, TokenMeter, Tool
 from orchestral_temporal.protocol.activities import BoundTool, ModelPart, Role, RunPart, ToolsPart
 from orchestral_temporal.protocol.digest import digest
-from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
+from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits, requested_kinds
 from orchestral_temporal.protocol.run import (
     AgentCapabilities,
     AgentDescriptor,
@@ -24,6 +25,9 @@ from orchestral_temporal.protocol.tools import ApprovalPolicy, FilesystemPolicy,
 from orchestral_temporal.runtime.meter import DESCRIPTOR as METER
 from orchestral_temporal.runtime.meter import ByteMeter
 from orchestral_temporal.runtime.tool_call import ToolGuard
+
+CARRIED_OUT: Final = (RunLimitKind.MODEL_STEPS, RunLimitKind.TOOL_CALLS)
+"""The limits that this version keeps."""
 
 PROVIDER_ID: Final = "orchestral-temporal"
 
@@ -130,8 +134,9 @@ def host(plan: AgentPlan, namespace: str, roles: Collection[Role] = tuple(Role))
     What another process serves must be absent here, so that a run asks that process for it (decision 22).
 
     Raises:
-        WordError: a tool's descriptor is invalid, or two tools share a name.
+        WordError: a tool's descriptor is invalid, two tools share a name, or a limit is not carried out yet.
     """
+    _check_limits(plan)
     return HostedAgent(
         name=plan.name,
         run=_run_part(plan, namespace) if Role.RUN in roles else None,
@@ -167,6 +172,15 @@ def _tools(plan: AgentPlan) -> HostedTools:
     guard = ToolGuard(plan.tools)
     bound = tuple(BoundTool(descriptor=each.descriptor, view_contract=each.view_contract) for each in guard.tools)
     return HostedTools(part=ToolsPart(tools=bound, grant=_grant(plan)), guard=guard, roots=plan.roots)
+
+
+def _check_limits(plan: AgentPlan) -> None:
+    """A budget that nobody watches is worse than none: only what this version carries out may be set."""
+    for limits in (plan.ceilings, plan.run_limits):
+        for kind in requested_kinds(limits):
+            if kind not in CARRIED_OUT:
+                message = f"The agent {plan.name!r} sets the limit {kind}, which this version does not carry out."
+                refuse(AgentProtocolErrorCode.UNSUPPORTED, f"{message} It knows model steps and tool calls.")
 
 
 def _descriptor(plan: AgentPlan) -> AgentDescriptor:

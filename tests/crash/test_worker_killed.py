@@ -59,6 +59,23 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
     assert all(attempt == attempts[0] for attempts in asked.values() for attempt in attempts)
 
 
+async def test_a_model_that_must_not_be_asked_twice_is_not(scene: Scene) -> None:
+    """Killed with such a model at work, the run ends as interrupted and asks no more (I2)."""
+    how = {"rounds": ROUNDS, "redispatchable": False}
+    scene.signs.hold("model-2")
+    first = await scene.worker(**how)
+    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("interrupted"))
+    await until(lambda: bool(scene.signs.arrivals("model-2")), "the second attempt is at work")
+    scene.kill(first)
+    second = await scene.worker(**how)
+    ended = await run.wait()
+    assert ended.status is AgentRunStatus.INCOMPLETE
+    steps = await scene.steps(run.run_id)
+    assert steps == [*CALM[: CALM.index("model 2.1") + 1], "run_incomplete", "append"]
+    assert scene.signs.arrivals("model-2") == [first.pid]
+    await scene.check_recovery(run, second)
+
+
 async def test_nobody_may_hold_a_task_for_long(scene: Scene) -> None:
     """A worker that dies with a workflow task is noticed soon, whoever started the run; and so with the session's."""
     await scene.worker(rounds=[says("Done.")])

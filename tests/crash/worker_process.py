@@ -20,7 +20,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
-from orchestral_temporal.adapters.models.openai import OpenAIModel
 from orchestral_temporal.adapters.tools.functions import function_tool
 from orchestral_temporal.api import tool
 from orchestral_temporal.ports import ModelBackend
@@ -44,7 +43,8 @@ RESULT_CHARACTERS: Final = 10_000
 class Setup:
     """What a worker serves, and how; time-outs as in `temporal-dev.yaml`.
 
-    With `rounds` the model follows that script, else it is the one behind `base_url`.
+    With `rounds` the model follows that script, and says whether a lost request may be sent again; else it is the one
+    behind `base_url`.
     """
 
     address: str
@@ -53,6 +53,7 @@ class Setup:
     cached_workflows: int
     rounds: Sequence[Json] = ()
     base_url: str = ""
+    redispatchable: bool = True
     heartbeat_ms: int = 2_000
     sticky_ms: int = 500
     grace_ms: int = 500
@@ -134,6 +135,15 @@ class Segments:
         return (self._folder / digest).read_bytes()
 
 
+def _model(setup: Setup) -> ModelBackend:
+    if setup.rounds:
+        return ScriptedModel(setup.rounds, redispatchable=setup.redispatchable)
+    # The vendor's SDK takes half a second to load, which most workers of this room can do without.
+    from orchestral_temporal.adapters.models.openai import OpenAIModel
+
+    return OpenAIModel("fixture-model", api_key="unused", base_url=setup.base_url)
+
+
 async def work(setup: Setup) -> None:
     """Serve until SIGTERM."""
     folder = Path(setup.folder)
@@ -145,11 +155,7 @@ async def work(setup: Setup) -> None:
         await signs.passing(f"tool-{key}")
         return (key * RESULT_CHARACTERS)[:RESULT_CHARACTERS]
 
-    if setup.rounds:
-        model: ModelBackend = ScriptedModel(setup.rounds)
-    else:
-        model = OpenAIModel("fixture-model", api_key="unused", base_url=setup.base_url)
-    plan = AgentPlan("default", Watched(model, signs), (function_tool(look),))
+    plan = AgentPlan("default", Watched(_model(setup), signs), (function_tool(look),))
     client = await Client.connect(setup.address, data_converter=replace(DATA_CONVERTER, payload_codec=Gate(signs)))
     settings = WorkerSettings(
         queues=Queues(runs=setup.queue, models=setup.queue, tools=setup.queue),

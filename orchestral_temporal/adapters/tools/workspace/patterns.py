@@ -12,7 +12,7 @@ _MEMORY = 4 << 20
 """Bytes one compiled pattern may use; the library keeps 128 of them."""
 
 # The library has no types; here and in `_compile` is all that touches it.
-_RE2_ERROR = cast("type[Exception]", re2.error)  # pyright: ignore[reportUnknownMemberType]
+_RE2_ERROR = cast("type[Exception]", re2.error)  # pyright: ignore[reportUnknownMemberType] -- re2 ships no types
 
 _TEXT_ANCHORS = {"A": "^", "z": "$"}
 _LINES_ONLY = re.compile(r"\(\?[a-zA-Z]*-[a-zA-Z]*m|\\C")
@@ -53,7 +53,7 @@ def _compile(flags: str, pattern: str, *, case_sensitive: bool, never_newline: b
     options.log_errors = False
     options.max_mem = _MEMORY
     try:
-        return cast("Regex", re2.compile(flags + pattern, options))  # pyright: ignore[reportUnknownMemberType]
+        return cast("Regex", re2.compile(flags + pattern, options))  # pyright: ignore[reportUnknownMemberType] -- re2 ships no types
     except UnicodeEncodeError as error:
         raise PatternInvalid("it is no valid Unicode") from error
     except _RE2_ERROR as error:
