@@ -6,6 +6,9 @@ from typing import Final
 from orchestral_temporal.protocol.base import Json
 from tests.temporal.world import calls, says
 
+TASK: Final = f"Look three times. {'Take your time. ' * 1_000}"
+"""A task too long for the tail that an attempt carries, like each of the results."""
+
 ROUNDS: Final[Sequence[Json]] = [*(calls(("look", {"key": f"v{number}"})) for number in (1, 2, 3)), says("Done.")]
 """Three looks, one a round, and an answer."""
 

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
 from orchestral_temporal.hosting.devserver import dev_server
 from orchestral_temporal.hosting.settings import TemporalSettings
 from orchestral_temporal.protocol.state import AgentRunStatus
-from orchestral_temporal.temporal.client import RunHandle, Turn
+from orchestral_temporal.temporal.client import AgentClient, Turn
+from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from tests.crash.scene import Scene, now, open_scene
-from tests.crash.story import CALM, LOST, ROUNDS, after
+from tests.crash.story import CALM, LOST, ROUNDS, TASK, after
 from tests.temporal.world import open_world, until
 
 
@@ -68,8 +71,17 @@ async def scene(
             yield opened
 
 
-def reading(run: RunHandle) -> asyncio.Future[tuple[Turn, list[str], list[str]]]:
-    """From now on wait for a run, watch it and follow its events; the events by type, at its end."""
+async def reading(scene: Scene, run_id: str) -> asyncio.Future[tuple[Turn, list[str], list[str]]]:
+    """From now on wait for a run, watch it and follow its events; the events by type, at its end.
+
+    Their client does not hide an outage, as others do for 10 s.
+    """
+    client = await Client.connect(
+        scene.world.address,
+        data_converter=DATA_CONVERTER,
+        retry_config=RetryConfig(max_elapsed_time_millis=100, max_retries=1),
+    )
+    run = AgentClient(client).run(run_id)
 
     async def watched() -> list[str]:
         return [each.event.event.payload.type async for each in run.watch() if each.event is not None]
@@ -87,8 +99,8 @@ async def test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing(
     """Between rounds or with a call at work: each step happens once, within 5 s of the restart (I1)."""
     scene.signs.hold(place)
     await scene.worker(rounds=ROUNDS, heartbeat_ms=10_000)
-    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("outage"))
-    readers = reading(run)
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("outage"))
+    readers = await reading(scene, run.run_id)
     await until(lambda: bool(scene.signs.arrivals(place)), f"the worker comes to {place}")
     await mortal.kill()
     restarted = await mortal.start()
@@ -105,8 +117,8 @@ async def test_a_machine_that_dies_with_all_on_it(scene: Scene, mortal: Mortal) 
     """Server and worker killed at once: the open attempt is lost, said so, and made again (I1, I4)."""
     scene.signs.hold("model-3")
     worker = await scene.worker(rounds=ROUNDS)
-    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("machine"))
-    readers = reading(run)
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("machine"))
+    readers = await reading(scene, run.run_id)
     await until(lambda: bool(scene.signs.arrivals("model-3")), "the third attempt is at work")
     scene.kill(worker)
     await mortal.kill()

@@ -13,7 +13,7 @@ from orchestral_temporal.temporal.names import session_workflow_id
 from orchestral_temporal.temporal.watch import Frame
 from tests.crash.model_process import HALF, REST
 from tests.crash.scene import Scene
-from tests.crash.story import CALM, LOST, ROUNDS, after
+from tests.crash.story import CALM, LOST, ROUNDS, TASK, after
 from tests.temporal.world import json_payload, says, until
 
 
@@ -30,12 +30,12 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
     """The run moves on within 5 s and is delivered; only what was at work runs again, and calls only on record (I1).
 
     The new process pulls the context from the history: its requests equal those of an undisturbed run, message for
-    message, although no result fits the tail that an attempt carries.
+    message, although neither the task nor a result fits the tail that an attempt carries.
     """
     signs = scene.signs
     signs.hold(place)
     first = await scene.worker(rounds=ROUNDS)
-    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("killed"))
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("killed"))
     await until(lambda: bool(signs.arrivals(place)), f"the worker comes to {place}")
     scene.kill(first)
     signs.release(place)
@@ -48,7 +48,7 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
         assert len(signs.arrivals(f"tool-{key}")) == (2 if place == f"tool-{key}" else 1)
     await scene.check_recovery(run, second)
 
-    calm = await scene.world.runs.start("Look three times.", run_id=scene.world.id("calm"))
+    calm = await scene.world.runs.start(TASK, run_id=scene.world.id("calm"))
     await calm.wait()
     assert await scene.steps(calm.run_id) == CALM
     asked, undisturbed = scene.requests(run.run_id), scene.requests(calm.run_id)
@@ -64,7 +64,7 @@ async def test_a_model_that_must_not_be_asked_twice_is_not(scene: Scene) -> None
     how = {"rounds": ROUNDS, "redispatchable": False}
     scene.signs.hold("model-2")
     first = await scene.worker(**how)
-    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("interrupted"))
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("interrupted"))
     await until(lambda: bool(scene.signs.arrivals("model-2")), "the second attempt is at work")
     scene.kill(first)
     second = await scene.worker(**how)

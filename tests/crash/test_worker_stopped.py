@@ -10,7 +10,7 @@ import pytest
 from orchestral_temporal.protocol.state import AgentRunStatus
 from tests.crash.model_process import HALF, REST
 from tests.crash.scene import Scene, now
-from tests.crash.story import ROUNDS, after
+from tests.crash.story import ROUNDS, TASK, after
 from tests.temporal.world import until
 
 
@@ -50,7 +50,7 @@ async def test_work_is_handed_on(scene: Scene, place: str, steps: Sequence[str])
     """Stopped while a tool or a model is silent: the same, and the newcomer knows nothing but the history."""
     scene.signs.hold(place)
     first = await scene.worker(rounds=ROUNDS)
-    run = await scene.world.runs.start("Look three times.", run_id=scene.world.id("stopped"))
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("stopped"))
     await until(lambda: bool(scene.signs.arrivals(place)), f"the worker comes to {place}")
     second = await scene.worker(rounds=ROUNDS)
     stopped = await stop(scene, first)
