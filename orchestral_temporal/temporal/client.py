@@ -1,7 +1,6 @@
 """The client: start a run, look at it, wait for it, cancel it (`design/surface.md`, Python)."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -106,15 +105,6 @@ class AgentClient:
 
     async def start_raw(self, value: JsonObject, run_id: str) -> "RunHandle":
         """As `start`, from a start argument in any of its forms."""
-        try:
-            size = len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
-        except (ValueError, TypeError):
-            raise start_refused("The start argument is not JSON that can be sent; text must be Unicode.") from None
-        if size > START_BYTES:
-            raise start_refused(
-                f"The start argument has {size} bytes; at most {START_BYTES} are taken, so put the text into a file "
-                "of the workspace and name it in the task."
-            )
         start = read_start(value, run_id)
         try:
             handle = await self._start(value, start, _pairs(start))

@@ -4,6 +4,8 @@ Every Temporal error inside is raised as an ApplicationError: unwrapped, some of
 activity would hang.
 """
 
+import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -138,11 +140,19 @@ async def _open(client: Client, wanted: SessionOpen) -> SessionOpened:
             rpc_timeout=UPDATE_TIMEOUT,
         )
     except WorkflowAlreadyStartedError:
+        await _looked_at(start)
         message = f"The session {wanted.session_id!r} was closed from outside; use another session."
         raise ApplicationError(message, type=SESSION_JOURNAL, non_retryable=True) from None
     except (RPCTimeoutOrCancelledError, RPCError) as fault:
+        await _looked_at(start)
         raise ApplicationError(f"The session cannot be reached: {fault}", type=SESSION_JOURNAL) from None
     return parse_value(SessionOpened, value)
+
+
+async def _looked_at(start: WithStartWorkflowOperation[AgentSession, None]) -> None:
+    """The SDK keeps a failed start in a future of its own too, and asyncio complains if nobody looks at that."""
+    with suppress(Exception, asyncio.CancelledError):
+        await start.workflow_handle()
 
 
 async def _update(client: Client, session_id: str, name: str, word: Word) -> JsonObject:

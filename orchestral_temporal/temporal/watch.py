@@ -37,7 +37,16 @@ CLOSED: Final = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
     }
 )
-OUTAGES: Final = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+OUTAGES: Final = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.UNKNOWN,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+)
+"""What a server says that is away, overloaded, or dies in the middle of an answer (`unknown`): asking again helps."""
 
 
 @dataclass(frozen=True)

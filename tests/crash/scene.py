@@ -1,14 +1,15 @@
 """The scene of a crash: processes that a test may kill, the signs between them, and how the run's story reads then."""
 
+import asyncio
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -20,6 +21,7 @@ from orchestral_temporal.temporal import sandbox
 from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from orchestral_temporal.temporal.history import _Recorder
+from orchestral_temporal.temporal.names import session_workflow_id
 from orchestral_temporal.temporal.run_workflow import AgentRun
 from tests.crash.signs import Signs
 from tests.crash.worker_process import Setup
@@ -42,7 +44,11 @@ NO_STEP: Final = (
 )
 """Events that the server alone can write, or that by themselves bring a run no further."""
 
+LONGEST_RUN: Final = 60.0
+"""Seconds after which a run that has not ended fails the test: several times what one takes on a busy machine."""
+
 Process = subprocess.Popen[bytes]
+Ending = TypeVar("Ending")
 
 
 @dataclass
@@ -145,7 +151,8 @@ class Scene:
         return (self.folder / "log").read_text("utf-8")
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill what still runs; from now on the histories of the sessions count as well."""
+        self.world.started.update({(session_workflow_id(run_id), None) for run_id, _ in self.world.started})
         for process in self._processes:
             self.kill(process)
             assert process.stdin is not None
@@ -160,6 +167,16 @@ def open_scene(world: World, folder: Path, test: pytest.Item) -> Generator[Scene
         yield scene
     finally:
         scene.close()
+
+
+async def its_end(ending: Awaitable[Ending]) -> Ending:
+    """What a run ends with.
+
+    Raises:
+        TimeoutError: it does not end.
+    """
+    async with asyncio.timeout(LONGEST_RUN):
+        return await ending
 
 
 def now() -> float:

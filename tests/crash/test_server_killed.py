@@ -18,7 +18,7 @@ from orchestral_temporal.hosting.settings import TemporalSettings
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.client import AgentClient, Turn
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
-from tests.crash.scene import Scene, now, open_scene
+from tests.crash.scene import Scene, its_end, now, open_scene
 from tests.crash.story import CALM, LOST, ROUNDS, TASK, after
 from tests.temporal.world import open_world, until
 
@@ -105,7 +105,7 @@ async def test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing(
     await mortal.kill()
     restarted = await mortal.start()
     scene.signs.release(place)
-    ended, watched, followed = await readers
+    ended, watched, followed = await its_end(readers)
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
     assert await scene.steps(run.run_id) == CALM
     assert all(len(attempts) == 1 for attempts in scene.requests(run.run_id).values())
@@ -125,7 +125,7 @@ async def test_a_machine_that_dies_with_all_on_it(scene: Scene, mortal: Mortal) 
     scene.signs.release("model-3")
     await mortal.start()
     restarted = await scene.worker(rounds=ROUNDS)
-    ended, watched, followed = await readers
+    ended, watched, followed = await its_end(readers)
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
     steps = after("model 3.1", *LOST, "model 3.2")
     assert await scene.steps(run.run_id) == steps

@@ -12,7 +12,7 @@ from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.names import session_workflow_id
 from orchestral_temporal.temporal.watch import Frame
 from tests.crash.model_process import HALF, REST
-from tests.crash.scene import Scene
+from tests.crash.scene import Scene, its_end
 from tests.crash.story import CALM, LOST, ROUNDS, TASK, after
 from tests.temporal.world import json_payload, says, until
 
@@ -27,7 +27,7 @@ from tests.temporal.world import json_payload, says, until
     ],
 )
 async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence[str], repeated: Sequence[str]) -> None:
-    """The run moves on within 5 s and is delivered; only what was at work runs again, and calls only on record (I1).
+    """The run moves on within 5 s and is delivered; only what was at work runs again, calls on record (I1, I4).
 
     The new process pulls the context from the history: its requests equal those of an undisturbed run, message for
     message, although neither the task nor a result fits the tail that an attempt carries.
@@ -40,7 +40,7 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
     scene.kill(first)
     signs.release(place)
     second = await scene.worker(rounds=ROUNDS)
-    ended = await run.wait()
+    ended = await its_end(run.wait())
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
     assert await scene.steps(run.run_id) == steps
     assert await scene.repeated(run.run_id) == repeated
@@ -49,7 +49,7 @@ async def test_another_process_goes_on(scene: Scene, place: str, steps: Sequence
     await scene.check_recovery(run, second)
 
     calm = await scene.world.runs.start(TASK, run_id=scene.world.id("calm"))
-    await calm.wait()
+    await its_end(calm.wait())
     assert await scene.steps(calm.run_id) == CALM
     asked, undisturbed = scene.requests(run.run_id), scene.requests(calm.run_id)
     assert [len(asked[number]) for number in (1, 2, 3, 4)] == [1, 1, 2 if place == "model-3" else 1, 1]
@@ -68,7 +68,7 @@ async def test_a_model_that_must_not_be_asked_twice_is_not(scene: Scene) -> None
     await until(lambda: bool(scene.signs.arrivals("model-2")), "the second attempt is at work")
     scene.kill(first)
     second = await scene.worker(**how)
-    ended = await run.wait()
+    ended = await its_end(run.wait())
     assert ended.status is AgentRunStatus.INCOMPLETE
     steps = await scene.steps(run.run_id)
     assert steps == [*CALM[: CALM.index("model 2.1") + 1], "run_incomplete", "append"]
@@ -82,7 +82,7 @@ async def test_nobody_may_hold_a_task_for_long(scene: Scene) -> None:
     ours = await scene.world.runs.start("Say it.", run_id=scene.world.id("ours"))
     theirs = await scene.world.start_payloads(scene.world.id("theirs"), json_payload({"input": "Say it."}))
     for run in (ours, theirs):
-        await run.wait()
+        await its_end(run.wait())
         for workflow_id in (run.run_id, session_workflow_id(run.run_id)):
             started = (await scene.world.history(workflow_id)).events[0].workflow_execution_started_event_attributes
             assert started.workflow_task_timeout.ToTimedelta() == timedelta(seconds=TASK_SECONDS)
@@ -106,8 +106,8 @@ async def test_a_stream_starts_again(scene: Scene) -> None:
     await until(lambda: HALF in shown(frames), "the half text is shown")
     scene.kill(first)
     second = await scene.worker(**how)
-    ended = await run.wait()
-    await watching
+    ended = await its_end(run.wait())
+    await its_end(watching)
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, HALF + REST)
     assert await scene.steps(run.run_id) == [
         *("run_accepted", "run_started", "model 1.1", "tool v1.1", "model 2.1"),

@@ -9,7 +9,7 @@ import pytest
 
 from orchestral_temporal.protocol.state import AgentRunStatus
 from tests.crash.model_process import HALF, REST
-from tests.crash.scene import Scene, now
+from tests.crash.scene import Scene, its_end, now
 from tests.crash.story import ROUNDS, TASK, after
 from tests.temporal.world import until
 
@@ -24,14 +24,14 @@ async def stop(scene: Scene, process: subprocess.Popen[bytes]) -> float:
 
 
 async def test_a_stream_is_handed_on(scene: Scene) -> None:
-    """Stopped in the middle of a stream: another worker takes the attempt up again, on record, without a loss (I1)."""
+    """Stopped in mid-stream: another worker takes the attempt up again, on record, without a loss (I1, I2)."""
     signs, how = scene.signs, {"base_url": await scene.model()}
     first = await scene.worker(**how)
     run = await scene.world.runs.start("Look once.", run_id=scene.world.id("stream"))
     await until(lambda: len(signs.notes("asked")) == 2, "the model writes its answer")
     await scene.worker(**how)
     stopped = await stop(scene, first)
-    ended = await run.wait()
+    ended = await its_end(run.wait())
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, HALF + REST)
     assert await scene.steps(run.run_id) == [
         *("run_accepted", "run_started", "model 1.1", "tool v1.1"),
@@ -47,7 +47,7 @@ async def test_a_stream_is_handed_on(scene: Scene) -> None:
     [("tool-v2", after("tool v2.1", "tool v2.2")), ("model-3", after("model 3.1", "model 3.2"))],
 )
 async def test_work_is_handed_on(scene: Scene, place: str, steps: Sequence[str]) -> None:
-    """Stopped while a tool or a model is silent: the same, and the newcomer knows nothing but the history."""
+    """Stopped while a tool or a model is silent: the same, and the newcomer knows nothing but the history (I2)."""
     scene.signs.hold(place)
     first = await scene.worker(rounds=ROUNDS)
     run = await scene.world.runs.start(TASK, run_id=scene.world.id("stopped"))
@@ -55,7 +55,7 @@ async def test_work_is_handed_on(scene: Scene, place: str, steps: Sequence[str])
     second = await scene.worker(rounds=ROUNDS)
     stopped = await stop(scene, first)
     scene.signs.release(place)
-    ended = await run.wait()
+    ended = await its_end(run.wait())
     assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
     assert await scene.steps(run.run_id) == steps
     assert scene.signs.arrivals(place) == [first.pid, second.pid]

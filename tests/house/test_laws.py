@@ -7,6 +7,7 @@ what supports it, and what is listed names it. Elsewhere a name only says what a
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,5 +87,11 @@ def test_every_settled_case_has_a_test() -> None:
 
 
 def test_every_promise_has_its_mutant() -> None:
-    """Each promise of the manifest has one patch that takes it away, and there is no patch besides."""
-    assert {path.stem for path in MUTANTS.glob("*")} == set(LAWS)
+    """Each promise of the manifest has one patch that takes it away and still applies; there is no other patch."""
+    patches = sorted(MUTANTS.glob("*"))
+    assert {path.stem for path in patches} == set(LAWS)
+    for path in patches:
+        checked = subprocess.run(
+            ["git", "apply", "--check", path], cwd=ROOT, check=False, capture_output=True, text=True
+        )
+        assert checked.returncode == 0, f"{path.name}: {checked.stderr}"

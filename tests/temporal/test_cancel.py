@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
@@ -15,7 +16,7 @@ from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_comma
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump, parse_value
-from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal import client, names
 from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.world import RecordingTool, World, calls, json_payload, plan, says, until
@@ -151,6 +152,19 @@ async def test_cancel_before_a_worker_is_there(world: World) -> None:
     assert turn.status is AgentRunStatus.CANCELLED
     assert ack.state.state == "applied"
     assert model.requests == []
+
+
+async def test_cancel_that_no_worker_takes_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker the client says that nobody has taken the cancel yet; the run is cancelled when one comes."""
+    monkeypatch.setattr(client, "RPC_TIMEOUT", timedelta(seconds=1))
+    run = await world.start_payloads(world.id("r"), json_payload({"input": "go"}))
+    with pytest.raises(client.ContinuityUnknown, match="on its way"):
+        await run.cancel("enough", command_id="c1")
+    async with world.serving(plan(ScriptedModel([says("never")]))):
+        turn = await run.wait()
+
+    assert turn.status is AgentRunStatus.CANCELLED
+    assert [ack["command_id"] for ack in turn.result["acks"]] == ["c1"]  # type: ignore[union-attr] -- JSON of ours
 
 
 async def test_terminated_run_is_unknown_and_frees_its_session(world: World) -> None:

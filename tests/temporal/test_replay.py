@@ -92,6 +92,8 @@ async def test_readers_follow_an_open_run_to_its_end(world: World) -> None:
         run = await world.runs.start("work", run_id=world.id("r"))
         await at_work.wait()
         now = await read(run)
+        handle = world.client.get_workflow_handle(run.run_id)
+        page = await handle.query(names.QUERY_EVENTS, {"after": 0, "limit": 1}, result_type=dict)
         seen: list[AgentJournalRecord] = []
 
         async def follow() -> None:
@@ -105,8 +107,6 @@ async def test_readers_follow_an_open_run_to_its_end(world: World) -> None:
 
         readers = asyncio.gather(follow(), follow_late())
         await until(lambda: late == [2], "the late reader has caught up")
-        handle = world.client.get_workflow_handle(run.run_id)
-        page = await handle.query(names.QUERY_EVENTS, {"after": 0, "limit": 1}, result_type=dict)
         go_on.set()
         await run.wait()
         await readers

@@ -364,13 +364,16 @@ class _Complaints(logging.Handler):
 @asynccontextmanager
 async def open_world(address: str, namespace: str, *, cached: bool) -> AsyncGenerator[World]:
     """A world on a server, and the look at its histories when the block ends."""
-    memory, complaints, logger = _Memory(), _Complaints(), logging.getLogger("temporalio")
+    memory, complaints = _Memory(), _Complaints()
+    loggers = [logging.getLogger(name) for name in ("temporalio", "asyncio")]
     client = await Client.connect(address, namespace=namespace, data_converter=DATA_CONVERTER, interceptors=[memory])
     world = World(client, address, f"q-{uuid.uuid4().hex[:10]}", cached, memory.started)
-    logger.addHandler(complaints)
+    for logger in loggers:
+        logger.addHandler(complaints)
     try:
         yield world
     finally:
-        logger.removeHandler(complaints)
+        for logger in loggers:
+            logger.removeHandler(complaints)
     assert complaints.heard == []
     await world.check_histories()
