@@ -19,7 +19,7 @@ GATES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "tests on a real server, and real kills",
-        (sys.executable, "-m", "pytest", "-q", "tests/house", "tests/temporal", "tests/crash"),
+        (sys.executable, "-m", "pytest", "-q", "tests/house", "tests/replay", "tests/temporal", "tests/crash"),
     ),
 )
 

@@ -1,0 +1,84 @@
+"""Record golden histories: `python -m tests.replay.record FOLDER` writes one file a story.
+
+Histories only grow: a file that was once committed stays, and today's code must still replay it. Record anew only to
+add stories.
+"""
+
+import asyncio
+import gzip
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from orchestral_temporal.hosting.devserver import dev_server
+from orchestral_temporal.hosting.loading import PACKAGED, load_settings
+from orchestral_temporal.ports import ToolFailed
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.conftest import _free_port
+from tests.temporal.world import RecordingTool, World, calls, open_world, plan, says
+
+Story = Callable[[World], Awaitable[None]]
+
+
+async def broken(_arguments: JsonObject, _call: object) -> Json:
+    """A tool that fails."""
+    raise ToolFailed("no_luck", "It did not work.")
+
+
+async def text(world: World) -> None:
+    """A plain answer."""
+    async with world.serving(plan(ScriptedModel([says("Hello")]))):
+        await world.runs.run_text("Say hello", run_id="golden-text", session_id="golden")
+
+
+async def tools(world: World) -> None:
+    """Several calls, an unknown tool, unreadable arguments, a failing tool, then a limit's partial answer."""
+    script = [
+        calls(("echo", {"value": "x"}), ("nobody", {}), ("echo", "{")),
+        calls(("broken", {})),
+        says("done"),
+    ]
+    async with world.serving(plan(ScriptedModel(script), RecordingTool("echo"), RecordingTool("broken", broken))):
+        await world.runs.run_text("Use the tools", run_id="golden-tools", session_id="golden")
+
+
+async def cancelled(world: World) -> None:
+    """A malformed signal, then a cancel while the model hangs."""
+    async with world.serving(plan(ScriptedModel([[{"hang": True}]]))):
+        run = await world.runs.start("Wait", run_id="golden-cancelled", session_id="golden")
+        await world.client.get_workflow_handle("golden-cancelled").signal("cancel", {"reson": "typo"})
+        await run.cancel("enough", command_id="c1")
+        await run.wait()
+
+
+STORIES: tuple[tuple[str, Story], ...] = (
+    ("golden-text", text),
+    ("golden-tools", tools),
+    ("golden-cancelled", cancelled),
+)
+
+
+async def main(folder: Path) -> None:
+    """Record every story, and the session they share."""
+    temporal = load_settings(PACKAGED).temporal
+    server = temporal.server.model_copy(update={"db": None, "ui_port": None})
+    settings = temporal.model_copy(update={"address": f"127.0.0.1:{_free_port()}", "server": server})
+    async with (
+        dev_server(settings) as running,
+        open_world(running.address, settings.namespace, cached=True) as world,
+    ):
+        for _, story in STORIES:
+            await story(world)
+        for name in (*(name for name, _ in STORIES), "session/golden"):
+            history = await world.history(name)
+            value = json.loads(history.to_json())
+            plain = re.sub(r'("identity": )"[^"]*"', r'\1"recorder"', json.dumps(value, sort_keys=True))
+            target = folder / f"{name.replace('/', '-')}.json.gz"
+            target.write_bytes(gzip.compress(plain.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
