@@ -1,6 +1,7 @@
 """Context items: what a model request is made of, each known by the digest of its canonical form (decisions 6–8)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from orchestral_temporal.protocol.activities import (
     Item,
@@ -18,6 +19,7 @@ from orchestral_temporal.protocol.model import (
     ModelContent,
     ModelMessage,
     ModelObservation,
+    ModelRequest,
     ModelRole,
     ModelToolDefinition,
     TextPart,
@@ -25,23 +27,39 @@ from orchestral_temporal.protocol.model import (
 )
 from orchestral_temporal.protocol.words import Json
 
+_MESSAGE = b'{"kind":"message","message":'
+_RESULT = b'{"kind":"result","part":'
+_TOOLS = b'{"kind":"tools","tools":'
+"""What stands before the content in the canonical form of each kind of item."""
+
 BYTES_PER_TOKEN = 3
 """The planning estimate of the default meter: one token for three bytes, rounded up (divergence 31)."""
 
 
+@dataclass(frozen=True)
+class WrittenItem:
+    """An item with its canonical form and the digest of that: written once, so that no round writes it again."""
+
+    item: Item
+    body: bytes
+    digest: str
+
+    @property
+    def measure(self) -> Measure:
+        """Digest and sizes; the bound is one token for each canonical byte."""
+        size = len(self.body)
+        return Measure(digest=self.digest, size=size, bound=size, estimate=-(-size // BYTES_PER_TOKEN))
+
+
+def written(item: Item) -> WrittenItem:
+    """An item in its canonical form."""
+    body = canonical(item)
+    return WrittenItem(item, body, sha256(body))
+
+
 def measure(item: Item) -> Measure:
     """Digest and sizes of an item; the bound is one token for each canonical byte."""
-    body = canonical(_content(item))
-    return Measure(
-        digest=sha256(body),
-        size=len(body),
-        bound=len(body),
-        estimate=-(-len(body) // BYTES_PER_TOKEN),
-    )
-
-
-def _content(item: Item) -> Json:
-    return item.model_dump(mode="json")
+    return written(item).measure
 
 
 def system_item(part: RunPart) -> Item | None:
@@ -109,6 +127,42 @@ def messages(items: Sequence[Item]) -> tuple[ModelMessage, ...]:
     if results:
         done.append(ModelMessage(role=ModelRole.TOOL, content=tuple(results)))
     return tuple(done)
+
+
+def request_body(request: ModelRequest, context: Sequence[WrittenItem], tools: WrittenItem) -> bytes:
+    """The canonical form of a request, put together from those of its items: `canonical(request)`, but without a walk.
+
+    `request` is made of `context` and `tools`, has no output schema and no extensions.
+    """
+    return b"".join(
+        (
+            b'{"extensions":{},"max_output_tokens":',
+            canonical(request.max_output_tokens),
+            b',"messages":[',
+            b",".join(_message_bodies(context)),
+            b'],"output_schema":null,"request_id":',
+            canonical(request.request_id),
+            b',"tools":',
+            tools.body[len(_TOOLS) : -1],
+            b"}",
+        )
+    )
+
+
+def _message_bodies(context: Sequence[WrittenItem]) -> list[bytes]:
+    """As `messages`, in canonical form."""
+    done: list[bytes] = []
+    results: list[bytes] = []
+    for each in (*context, None):
+        if each is not None and isinstance(each.item, ResultItem):
+            results.append(each.body[len(_RESULT) : -1])
+            continue
+        if results:
+            done.append(b'{"content":[' + b",".join(results) + b'],"role":"tool"}')
+            results = []
+        if each is not None:
+            done.append(each.body[len(_MESSAGE) : -1])
+    return done
 
 
 def context_digest(config_digest: str, items: Sequence[str], tools: str, max_output_tokens: int) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestral_temporal.core.calls import read_arguments
-from orchestral_temporal.core.items import assistant_item, measure
-from orchestral_temporal.protocol.activities import Item, Measure, ModelAttempt
+from orchestral_temporal.core.items import WrittenItem, assistant_item, written
+from orchestral_temporal.protocol.activities import Item, ModelAttempt
 from orchestral_temporal.protocol.model import ModelObservation
 
 CACHE_BYTES = 128 * 1024 * 1024
@@ -35,8 +35,8 @@ class Context:
     """What an attempt's names stand for: `digests` were computed from the items when they came, not taken on trust."""
 
     digests: tuple[str, ...]
-    items: tuple[Item, ...]
-    tools: Item
+    items: tuple[WrittenItem, ...]
+    tools: WrittenItem
 
 
 class HistorySource(Protocol):
@@ -57,20 +57,20 @@ class ContextItems:
     def __init__(self, capacity: int = CACHE_BYTES) -> None:
         self._capacity = capacity
         self._used = 0
-        self._items: OrderedDict[str, tuple[Item, int]] = OrderedDict()
+        self._items: OrderedDict[str, WrittenItem] = OrderedDict()
         self._contexts: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._pulls = asyncio.Semaphore(PULLS_AT_ONCE)
 
-    def put(self, item: Item) -> Measure:
-        """Keep an item and return its measure; the oldest ones leave when the capacity is used up."""
-        header = measure(item)
-        if header.digest not in self._items:
-            self._items[header.digest] = (item, header.size)
-            self._used += header.size
+    def put(self, item: Item) -> WrittenItem:
+        """Keep an item and return it written; the oldest ones leave when the capacity is used up."""
+        new = written(item)
+        if new.digest not in self._items:
+            self._items[new.digest] = new
+            self._used += len(new.body)
             while self._used > self._capacity and len(self._items) > 1:
-                _, (_, size) = self._items.popitem(last=False)
-                self._used -= size
-        return header
+                _, old = self._items.popitem(last=False)
+                self._used -= len(old.body)
+        return new
 
     def put_turn(self, observation: ModelObservation) -> None:
         """Keep the assistant item of a turn, made as the run makes it."""
@@ -84,7 +84,7 @@ class ContextItems:
         Raises:
             ContextMissing: the history does not hold one of them.
         """
-        found = {each: item for each in digests if (item := self.get(each)) is not None}
+        found = {each: kept.item for each in digests if (kept := self.get(each)) is not None}
         if len(found) == len(digests):
             return found
         async with self._pulls:
@@ -96,13 +96,13 @@ class ContextItems:
                     return found
         raise ContextMissing("The history of the run does not hold what its session record names.")
 
-    def get(self, digest: str) -> Item | None:
+    def get(self, digest: str) -> WrittenItem | None:
         """An item that is kept."""
         found = self._items.get(digest)
         if found is None:
             return None
         self._items.move_to_end(digest)
-        return found[0]
+        return found
 
     async def resolve(self, attempt: ModelAttempt, source: Callable[[], HistorySource]) -> Context:
         """The context of an attempt; reads the history for what is missing.
@@ -110,7 +110,7 @@ class ContextItems:
         Raises:
             ContextMissing: the history ended and something is still unknown.
         """
-        tail = {self.put(item).digest: item for item in attempt.tail}
+        tail = {new.digest: new for new in map(self.put, attempt.tail)}
         listed = self._listed(attempt)
         if listed is not None:
             found = self._all(listed, attempt.tools, tail)
@@ -132,12 +132,12 @@ class ContextItems:
         while len(self._contexts) > CONTEXTS_KEPT:
             self._contexts.popitem(last=False)
 
-    def _all(self, listed: tuple[str, ...], tools: str, extra: dict[str, Item]) -> Context | None:
+    def _all(self, listed: tuple[str, ...], tools: str, extra: dict[str, WrittenItem]) -> Context | None:
         found = [extra.get(each) or self.get(each) for each in (*listed, tools)]
         whole = [each for each in found if each is not None]
         return Context(listed, tuple(whole[:-1]), whole[-1]) if len(whole) == len(found) else None
 
-    async def _pull(self, attempt: ModelAttempt, found: dict[str, Item], source: HistorySource) -> Context:
+    async def _pull(self, attempt: ModelAttempt, found: dict[str, WrittenItem], source: HistorySource) -> Context:
         manifests: dict[str, Manifest] = {}
         async for page in source.read():
             for each in page:
@@ -146,7 +146,8 @@ class ContextItems:
                     if each.base != each.context:
                         manifests[each.context] = each
                 else:
-                    found[self.put(each).digest] = each
+                    new = self.put(each)
+                    found[new.digest] = new
             listed = self._folded(attempt, manifests)
             if listed is not None:
                 whole = self._all(listed, attempt.tools, found)

@@ -1,11 +1,10 @@
 """One model attempt: build the request, meter it, stream it, assemble the turn (decisions 6–8, 27)."""
 
-import asyncio
 from collections.abc import Callable
 
 from orchestral_temporal.core.assembly import Assembly, Breach, failure_code, step, unfinished
 from orchestral_temporal.core.calls import bounded, read_arguments
-from orchestral_temporal.core.items import assistant_item, context_digest, messages
+from orchestral_temporal.core.items import assistant_item, context_digest, messages, request_body
 from orchestral_temporal.core.limits import MODEL_TURN_BYTES
 from orchestral_temporal.ports import ModelBackend, ModelFault, TokenMeter
 from orchestral_temporal.protocol.activities import Heartbeat, Measure, ModelAttempt, ModelResult, ToolsItem
@@ -57,25 +56,26 @@ class LiveText:
         )
 
 
-def build_request(attempt: ModelAttempt, context: Context) -> ModelRequest:
-    """The request of an attempt from its context.
+def build_request(attempt: ModelAttempt, context: Context) -> tuple[ModelRequest, bytes]:
+    """The request of an attempt from its context, and its canonical form.
 
     Raises:
         ModelCallFailed: `context_mismatch`; the items are not the context that the run asked for.
     """
-    tools = context.tools
+    tools = context.tools.item
     named = context_digest(attempt.config_digest, context.digests, attempt.tools, attempt.max_output_tokens)
     if named != attempt.context or not isinstance(tools, ToolsItem):
         error = ModelError(code=ModelErrorCode.INTERNAL, message="The context found is not the one the run named.")
         raise ModelCallFailed("context_mismatch", error)
-    return ModelRequest(
+    request = ModelRequest(
         request_id=attempt.request_id,
-        messages=messages(context.items),
+        messages=messages([each.item for each in context.items]),
         tools=tools.tools,
         output_schema=None,
         max_output_tokens=attempt.max_output_tokens,
         extensions={},
     )
+    return request, request_body(request, context.items, context.tools)
 
 
 async def call_model(
@@ -90,9 +90,7 @@ async def call_model(
     Raises:
         ModelCallFailed: the request is over budget, the backend failed, or its stream broke a rule.
     """
-    request = build_request(attempt, context)
-    # Megabytes take tenths of a second, and the heartbeats of all other calls share this event loop.
-    body = await asyncio.to_thread(canonical, request)
+    request, body = build_request(attempt, context)
     count = meter.count(body)
     if count.estimate > attempt.trace.input_budget_tokens:
         message = f"The request needs about {count.estimate} tokens; {attempt.trace.input_budget_tokens} are free."

@@ -170,7 +170,7 @@ class CallActivities:
         """The observation of a call; its item goes into the memory, so that the next attempt finds it here."""
         if isinstance(shown, UnknownEffect):
             return ToolObservation(outcome=shown)
-        item = self._items.put(ResultItem(part=tool_result(request.call_id, shown)))
+        item = self._items.put(ResultItem(part=tool_result(request.call_id, shown))).measure
         return ToolObservation(outcome=shown, output_digest=output, item=item)
 
 

@@ -43,7 +43,7 @@ from orchestral_temporal.protocol.wal import (
 )
 from orchestral_temporal.protocol.words import parse, parse_json
 from orchestral_temporal.runtime.context_items import ContextMissing, Manifest
-from orchestral_temporal.temporal import converter, failures, names, sandbox
+from orchestral_temporal.temporal import converter, failures, names
 from orchestral_temporal.temporal.run_workflow import RECORDER, AgentRun
 
 FIRST_PAGE: Final = 5
@@ -177,7 +177,6 @@ async def replay(history: WorkflowHistory, converter: DataConverter = converter.
     replayer = Replayer(
         workflows=[AgentRun],
         data_converter=converter,
-        workflow_runner=sandbox.runner(),
         interceptors=[recorder],
     )
     await replayer.replay_workflow(history)

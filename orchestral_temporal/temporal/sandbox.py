@@ -1,10 +1,10 @@
-"""The sandbox of our workflows: our own modules and what they stand on are loaded once, not once a run (fact 5.1)."""
+"""A user's sandbox beside our workflows: what stands in the same module as theirs is loaded once, not once a run."""
 
 import dataclasses
 from typing import Final
 
 from temporalio.worker import WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 PASSED_THROUGH: Final = (
     "orchestral_temporal",
@@ -17,17 +17,12 @@ PASSED_THROUGH: Final = (
     "attr",
     "rfc8785",
 )
-"""Pure as far as a run uses them; replay tests load ours unshielded, so that a clock in the core is caught."""
-
-
-def runner() -> SandboxedWorkflowRunner:
-    """The default sandbox with our modules passed through."""
-    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
+"""Ours, and what ours stands on."""
 
 
 def widen(given: WorkflowRunner | None) -> WorkflowRunner:
-    """A user's own runner, with our modules passed through if it is a sandbox."""
+    """A user's own runner, with our modules passed through if it is a sandbox; our workflows run bare in any case."""
     if isinstance(given, SandboxedWorkflowRunner):
         restrictions = given.restrictions.with_passthrough_modules(*PASSED_THROUGH)
         return dataclasses.replace(given, restrictions=restrictions)
-    return given if given is not None else runner()
+    return given if given is not None else SandboxedWorkflowRunner()

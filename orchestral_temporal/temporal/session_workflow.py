@@ -27,7 +27,7 @@ BATCHES_READ = 16
 """Batches in one answer: at most 32 KB each, half a megabyte together."""
 
 
-@workflow.defn(name=names.AGENT_SESSION, failure_exception_types=[RuntimeError])
+@workflow.defn(name=names.AGENT_SESSION, failure_exception_types=[RuntimeError], sandboxed=False)
 class AgentSession:
     """One session, for as long as its journal is kept."""
 

@@ -16,7 +16,7 @@ from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
 from orchestral_temporal.runtime.agents import HostedAgent
 from orchestral_temporal.runtime.context_items import ContextItems
-from orchestral_temporal.temporal import names, sandbox, visibility
+from orchestral_temporal.temporal import names, visibility
 from orchestral_temporal.temporal.activities import CallActivities
 from orchestral_temporal.temporal.run_workflow import AgentRun
 from orchestral_temporal.temporal.session_activities import SessionActivities
@@ -112,7 +112,6 @@ def _worker(
         task_queue=queue,
         workflows=[AgentRun, AgentSession] if Role.RUN in roles else [],
         activities=distinct(activities, roles),
-        workflow_runner=sandbox.runner(),
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_workflow_tasks=TASKS_AT_ONCE,
         sticky_queue_schedule_to_start_timeout=settings.sticky,

@@ -1,6 +1,17 @@
 """Context items: messages and their names (decisions 6 to 8)."""
 
-from orchestral_temporal.core.items import assistant_item, context_digest, inline_text, measure, messages, user_item
+import pytest
+
+from orchestral_temporal.core.items import (
+    assistant_item,
+    context_digest,
+    inline_text,
+    measure,
+    messages,
+    request_body,
+    user_item,
+    written,
+)
 from orchestral_temporal.protocol.activities import MessageItem, ResultItem, ToolsItem
 from orchestral_temporal.protocol.content import ArtifactBody, ArtifactRefWithDigest, Content, text_content
 from orchestral_temporal.protocol.digest import canonical, digest
@@ -8,7 +19,9 @@ from orchestral_temporal.protocol.model import (
     ModelFinishReason,
     ModelMessage,
     ModelObservation,
+    ModelRequest,
     ModelRole,
+    ModelToolDefinition,
     ObservedToolCall,
     TextPart,
     ToolResultPart,
@@ -52,6 +65,27 @@ def test_a_measure_counts_canonical_bytes() -> None:
     body = canonical(item)
     assert (found.size, found.bound, found.estimate) == (len(body), len(body), -(-len(body) // 3))
     assert found.digest == digest(item)
+
+
+@pytest.mark.parametrize(
+    "tools", [(), (ModelToolDefinition(name="t", description="d", input_schema={"b": 1, "a": 2}),)]
+)
+def test_a_request_is_put_together_as_it_would_be_written(tools: tuple[ModelToolDefinition, ...]) -> None:
+    """The canonical form made of the items' own is, byte for byte, that of the request (decision 6)."""
+    part = ToolResultPart(call_id="c", result={"z": [1, "\u20ac"], "a": None}, is_error=False)
+    call = ObservedToolCall(call_id="c", name="t", arguments="{}", extensions={"a/b": 1}, ended=True)
+    turn = assistant_item(
+        ModelObservation(finish_reason=ModelFinishReason.TOOL_CALLS, response="so", tool_calls=(call,)), [{"x": 1}]
+    )
+    assert turn is not None
+    context = [text(ModelRole.SYSTEM, 'quoted "\n'), text(ModelRole.USER, "q"), turn]
+    context += [ResultItem(part=part), ResultItem(part=part), text(ModelRole.USER, "more"), ResultItem(part=part)]
+    for length in range(1, len(context) + 1):
+        request = ModelRequest(
+            request_id='model-"r"-1', messages=messages(context[:length]), tools=tools, max_output_tokens=4_096
+        )
+        body = request_body(request, [written(item) for item in context[:length]], written(ToolsItem(tools=tools)))
+        assert body == canonical(request)
 
 
 def test_only_inline_text_has_text() -> None:

@@ -17,7 +17,6 @@ from temporalio.worker import Replayer
 
 from orchestral_temporal.core.state import AppendSession, CallModel, Effect, InvokeTool
 from orchestral_temporal.protocol.base import Json
-from orchestral_temporal.temporal import sandbox
 from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from orchestral_temporal.temporal.history import _Recorder
@@ -93,7 +92,6 @@ class Scene:
         replayer = Replayer(
             workflows=[AgentRun],
             data_converter=DATA_CONVERTER,
-            workflow_runner=sandbox.runner(),
             interceptors=[recorder],
         )
         await replayer.replay_workflow(await self.world.history(run_id))

@@ -49,7 +49,7 @@ from orchestral_temporal.protocol.tools import (
     ToolRestriction,
 )
 from orchestral_temporal.runtime.agents import AgentPlan, host
-from orchestral_temporal.temporal import names, sandbox
+from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import AgentClient, RunHandle
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from orchestral_temporal.temporal.history import RunHistory, read_history
@@ -233,7 +233,6 @@ class World:
             self.client,
             task_queue=self.queue,
             workflows=[AgentRun, AgentSession],
-            workflow_runner=sandbox.runner(),
             max_cached_workflows=100 if self.cached else 0,
         )
         async with worker:
