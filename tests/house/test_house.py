@@ -70,6 +70,26 @@ def test_nothing_refused_stands_in_the_package() -> None:
     assert not [path for path in MODULES if path.stem in {"utils", "helpers", "misc"}]
 
 
+def test_no_test_skips_mocks_or_sleeps() -> None:
+    """A test that does not run, that runs against a mock, or that waits for a fixed time proves nothing."""
+    words = (
+        "pytest.sk" + "ip",
+        "mark.sk" + "ip",
+        "xfa" + "il(",
+        "importor" + "skip",
+        "unittest.mo" + "ck",
+        "Magic" + "Mock",
+    )
+    sleeps = re.compile(r"\bsleep\([1-9]")
+    hits = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for line in path.read_text("utf-8").splitlines()
+        if any(word in line for word in words) or (sleeps.search(line) and path != Path(__file__))
+    ]
+    assert hits == []
+
+
 def test_every_lint_exception_has_its_reason() -> None:
     """A `noqa` or `pyright: ignore` is followed by words that say why."""
     bare = re.compile(r"#\s*(noqa|pyright: ignore|type: ignore)(?!.*--)")

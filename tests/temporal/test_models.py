@@ -64,11 +64,15 @@ async def test_turn_cut_by_length_is_a_partial_answer(world: World) -> None:
     assert tool.calls == []
 
 
+THREE_TIMEOUTS = 1.5
+"""Seconds that a slow tool takes here: its slowness is what the test is about, and nothing waits for it in vain."""
+
+
 async def test_slow_first_byte_and_slow_tool_are_no_loss(world: World) -> None:
     """A model silent for three heartbeat time-outs and a tool as slow to begin: one attempt each (F085)."""
 
     async def slow(_arguments: JsonObject, _call: ToolCall) -> Json:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(THREE_TIMEOUTS)
         return "ready"
 
     model = ScriptedModel([[{"delay_ms": 1_500, "text": "Hm."}, *calls(("slow", {}))], says("done")])
