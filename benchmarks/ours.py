@@ -41,7 +41,7 @@ WINDOW: Final = 8_000_000
 class StubModel:
     """Calls the tool until the task is done; it answers at once."""
 
-    descriptor: Final = ModelDescriptor(
+    descriptor = ModelDescriptor(
         backend_id="stub",
         capabilities=ModelCapabilities(
             streaming=True,
@@ -51,7 +51,7 @@ class StubModel:
             max_context_tokens=WINDOW,
         ),
     )
-    redispatchable: Final = True
+    redispatchable = True
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelStreamEvent]:
         """One turn: the next call, or the answer."""

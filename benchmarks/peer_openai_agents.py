@@ -14,7 +14,9 @@ with workflow.unsafe.imports_passed_through():
     from agents.items import TResponseStreamEvent
     from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
     from temporalio.openai_agents.testing import ResponseBuilders, TestModelProvider
-    from temporalio.openai_agents.workflow import activity_as_tool
+    from temporalio.openai_agents.workflow import (
+        activity_as_tool,  # pyright: ignore[reportUnknownVariableType] -- the SDK's own signature
+    )
     from workload import ANSWER, INSTRUCTIONS, TOOL, Load, page, read_task
 
 QUEUE: Final = "benchmark-openai-agents"

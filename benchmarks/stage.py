@@ -3,7 +3,7 @@
 import importlib
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +41,7 @@ class Stage:
 
 
 @contextmanager
-def ignored_environment() -> Iterator[None]:
+def ignored_environment() -> Generator[None]:
     """Hide `TEMPORAL_*` and `temporal.toml`: a benchmark must never find somebody's cluster."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TEMPORAL_")}
     os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
@@ -53,7 +53,7 @@ def ignored_environment() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def stage(sizes: tuple[int, ...]) -> AsyncIterator[Stage]:
+async def stage(sizes: tuple[int, ...]) -> AsyncGenerator[Stage, None]:
     """A new server in memory with the settings of `temporal-dev.yaml`, and warm workers for results of these sizes.
 
     Raises:
