@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from traceback import format_exception
-from typing import Final, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -60,18 +60,10 @@ from orchestral_temporal.protocol.words import JsonObject
 GRACE_SECONDS: Final = 0.25
 """How long a tool that was told to stop may take before the call ends without it (`spec/tools.md` §11)."""
 
-SMALL_PARTS: Final = 16
-"""Values of a flat object or list that is judged where it is."""
-
-SMALL_CHARACTERS: Final = 16_384
-"""Characters of a text that is judged where it is: about 30 µs of work, as much as two switches of thread."""
-
-INTEGER_BITS: Final = 64
-"""Bits of an integer that is short; a huge one takes quadratic time to write."""
-
 JUDGES: Final = 2
 """Threads that judge arguments and outputs: pure work, so more would only take turns."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
@@ -186,8 +178,7 @@ class ToolGuard:
         async with self._gates.get(invocation.tool_id) or nullcontext():
             ending = await self._execute(tool, arguments, GuardedCall(invocation, tool.descriptor, context))
         if isinstance(ending, _Answer):
-            judge = partial(_judge_output, tool, invocation.arguments, ending.value)
-            return judge() if _is_small(ending.value) else await self._in_thread(judge)
+            return await self._in_thread(_judge_output, tool, invocation.arguments, ending.value)
         return _plain(ending)
 
     async def _admit(self, invocation: ToolInvocation) -> tuple[Tool, JsonObject]:
@@ -203,8 +194,7 @@ class ToolGuard:
         tool = self._tools.get(invocation.tool_id)
         if tool is None:
             raise ToolRejected("tool_not_found", f"No tool with the id {invocation.tool_id!r} is registered here.")
-        judge = partial(_judge_arguments, tool.descriptor, invocation.arguments)
-        arguments = judge() if _is_small(invocation.arguments) else await self._in_thread(judge)
+        arguments = await self._in_thread(_judge_arguments, tool.descriptor, invocation.arguments)
         if tool.descriptor.restriction.bounds.approval is not ApprovalPolicy.NOT_REQUIRED:
             raise ToolRejected(
                 "policy_denied", "This tool runs only if a person allows it, and nobody can be asked here."
@@ -233,9 +223,9 @@ class ToolGuard:
             return _unanswered(tool.descriptor, Cancelled(), "The tool cancelled its own call.")
         return work.result()
 
-    async def _in_thread(self, judge: Callable[[], T]) -> T:
+    async def _in_thread(self, judge: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Judge off the event loop, which has to keep the heartbeats of all calls going."""
-        return await asyncio.get_running_loop().run_in_executor(self._judges, judge)
+        return await asyncio.get_running_loop().run_in_executor(self._judges, partial(judge, *arguments, **options))
 
 
 def interrupted(guard: ToolGuard, invocation: ToolInvocation) -> ToolOutcome:
@@ -247,22 +237,6 @@ def interrupted(guard: ToolGuard, invocation: ToolInvocation) -> ToolOutcome:
     if tool is None:
         return Cancelled()
     return _unanswered(tool.descriptor, Cancelled(), "The run was cancelled while the tool was at work.")
-
-
-def _is_small(value: object) -> bool:
-    """Whether a value is one text or number, or a flat object of few: to judge it costs less than to ask a thread."""
-    if isinstance(value, dict):
-        parts = cast("dict[object, object]", value)
-        return len(parts) <= SMALL_PARTS and all(map(_is_short, parts.values()))
-    return _is_short(value)
-
-
-def _is_short(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= SMALL_CHARACTERS
-    if isinstance(value, int):
-        return value.bit_length() <= INTEGER_BITS
-    return value is None or isinstance(value, float)
 
 
 def _judge_arguments(descriptor: ToolDescriptor, arguments: JsonObject) -> JsonObject:
