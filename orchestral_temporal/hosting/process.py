@@ -18,6 +18,7 @@ from orchestral_temporal.protocol.errors import AgentRejectionCode, ProtocolErro
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.client import ContinuityUnknown
 from orchestral_temporal.temporal.failures import StartRefused
+from orchestral_temporal.temporal.watch import OUTAGES
 
 T = TypeVar("T")
 
@@ -45,7 +46,6 @@ ENDINGS: Final = {
 LATER: Final = {AgentRejectionCode.SESSION_CONFLICT, AgentRejectionCode.PROVIDER_UNAVAILABLE}
 """Refusals of a start that was right and may succeed another time; all others are a matter of its words."""
 
-_OUTAGES: Final = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 _REFUSALS: Final = {
     RPCStatusCode.PERMISSION_DENIED,
     RPCStatusCode.UNAUTHENTICATED,
@@ -80,7 +80,7 @@ def complaint(error: BaseException) -> Complaint:  # noqa: PLR0911 -- a table: a
             return Complaint(USAGE, error.message)
         case ContinuityUnknown():
             return Complaint(UNKNOWN, str(error), "Ask again with `orchestral inspect`, or see `orchestral doctor`.")
-        case RPCError() if error.status in _OUTAGES:
+        case RPCError() if error.status in OUTAGES:
             return Complaint(UNKNOWN, "The server does not answer any more.", "Runs go on when it is back.")
         case RPCError() if error.status is RPCStatusCode.NOT_FOUND:
             return Complaint(USAGE, "There is no such run.", "`orchestral list` shows the runs there are.")
