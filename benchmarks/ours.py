@@ -1,6 +1,5 @@
 """This project, as a user would host it."""
 
-import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -33,6 +32,7 @@ from orchestral_temporal.runtime.agents import AgentPlan, host
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import AgentClient
 from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
 
 WINDOW: Final = 8_000_000
 """Tokens of the stub model: no run here is to end for want of room."""
@@ -85,23 +85,6 @@ async def _lookup(number: int, size: int) -> str:
     return page(number, size)
 
 
-class MemoryStore:
-    """Artifacts in memory: long runs hand over segments of their session journal."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    async def put(self, data: bytes) -> str:
-        """Keep bytes by their digest."""
-        digest = hashlib.sha256(data).hexdigest()
-        self._kept[digest] = data
-        return digest
-
-    async def get(self, digest: str) -> bytes:
-        """Read bytes back; a KeyError if there are none."""
-        return self._kept[digest]
-
-
 class Ours:
     """Runs of `AgentRun`, each in a session of its own."""
 
@@ -122,7 +105,7 @@ class Ours:
             context_tokens=WINDOW,
         )
         agents = {plan.name: host(plan, self._client.namespace)}
-        return build_workers(self._client, agents, settings=WorkerSettings(), artifacts=MemoryStore())
+        return build_workers(self._client, agents, settings=WorkerSettings(), artifacts=MemoryArtifacts())
 
     async def start(self, load: Load, run_id: str) -> WorkflowHandle[Any, Any]:
         """Start a run."""

@@ -3,11 +3,12 @@
 from json import JSONDecodeError
 from typing import Final
 
+from orchestral_temporal.core.items import assistant_item
 from orchestral_temporal.core.limits import ARGUMENT_BYTES, CALLS_PER_TURN, MESSAGE_CHARACTERS, UNREADABLE_TURNS
 from orchestral_temporal.core.schema import beyond_bounds
 from orchestral_temporal.core.state import OpenCall, RunState
 from orchestral_temporal.protocol import ids
-from orchestral_temporal.protocol.activities import ToolsPart
+from orchestral_temporal.protocol.activities import Item, ToolsPart
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelObservation, ObservedToolCall
@@ -111,6 +112,11 @@ def read_arguments(text: str) -> tuple[JsonObject, Rejected | None]:
         return _quoted(text), _unreadable(f"they are {kind_of(value)}")
     beyond = beyond_bounds(value)
     return (value, None) if beyond is None else (_quoted(text), _unreadable(f"the value {beyond}"))
+
+
+def turn_item(observation: ModelObservation) -> Item | None:
+    """The assistant item of a turn, made of its observation alone: run, workers and readers all make the same one."""
+    return assistant_item(observation, [read_arguments(call.arguments)[0] for call in observation.tool_calls])
 
 
 def bounded(observation: ModelObservation) -> ModelObservation:

@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestral_temporal.core.calls import read_arguments
-from orchestral_temporal.core.items import WrittenItem, assistant_item, written
+from orchestral_temporal.core.items import WrittenItem, written
 from orchestral_temporal.protocol.activities import Item, ModelAttempt
-from orchestral_temporal.protocol.model import ModelObservation
 
 CACHE_BYTES = 128 * 1024 * 1024
 """Canonical bytes of items a worker keeps: the contexts of some hundred runs."""
@@ -71,12 +69,6 @@ class ContextItems:
                 _, old = self._items.popitem(last=False)
                 self._used -= len(old.body)
         return new
-
-    def put_turn(self, observation: ModelObservation) -> None:
-        """Keep the assistant item of a turn, made as the run makes it."""
-        item = assistant_item(observation, [read_arguments(each.arguments)[0] for each in observation.tool_calls])
-        if item is not None:
-            self.put(item)
 
     async def find(self, digests: Sequence[str], source: Callable[[], HistorySource]) -> dict[str, Item]:
         """Items by digest, from memory or from the run's history.

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from orchestral_temporal.core.assembly import Assembly, Breach, failure_code, step, unfinished
-from orchestral_temporal.core.calls import bounded, read_arguments
-from orchestral_temporal.core.items import assistant_item, context_digest, messages, request_body
+from orchestral_temporal.core.calls import bounded, turn_item
+from orchestral_temporal.core.items import WrittenItem, context_digest, messages, request_body
 from orchestral_temporal.core.limits import MODEL_TURN_BYTES
 from orchestral_temporal.ports import ModelBackend, ModelFault, TokenMeter
-from orchestral_temporal.protocol.activities import Heartbeat, Measure, ModelAttempt, ModelResult, ToolsItem
-from orchestral_temporal.protocol.digest import canonical, sha256
+from orchestral_temporal.protocol.activities import Heartbeat, Item, Measure, ModelAttempt, ModelResult, ToolsItem
+from orchestral_temporal.protocol.digest import sha256
 from orchestral_temporal.protocol.model import (
     ModelError,
     ModelErrorCode,
@@ -84,8 +84,10 @@ async def call_model(
     backend: ModelBackend,
     meter: TokenMeter,
     live: LiveText,
+    *,
+    remember: Callable[[Item], WrittenItem],
 ) -> ModelResult:
-    """Run one attempt to its end.
+    """Run one attempt to its end; `remember` keeps the turn's item for the next one.
 
     Raises:
         ModelCallFailed: the request is over budget, the backend failed, or its stream broke a rule.
@@ -111,7 +113,7 @@ async def call_model(
         raise ModelCallFailed("model_output_too_large", ModelError(code=ModelErrorCode.INTERNAL, message=message))
     return ModelResult(
         observation=observation,
-        item=_measure(observation, meter),
+        item=_remembered(observation, meter, remember),
         request_digest=live.request_digest,
         input_bound=count.bound,
     )
@@ -133,10 +135,12 @@ async def _observe(request: ModelRequest, backend: ModelBackend, said: Callable[
     raise ModelCallFailed(breach.code, breach.error)
 
 
-def _measure(observation: ModelObservation, meter: TokenMeter) -> Measure | None:
-    item = assistant_item(observation, [read_arguments(each.arguments)[0] for each in observation.tool_calls])
+def _remembered(
+    observation: ModelObservation, meter: TokenMeter, remember: Callable[[Item], WrittenItem]
+) -> Measure | None:
+    item = turn_item(observation)
     if item is None:
         return None
-    body = canonical(item)
-    count = meter.count(body)
-    return Measure(digest=sha256(body), size=len(body), bound=count.bound, estimate=count.estimate)
+    kept = remember(item)
+    count = meter.count(kept.body)
+    return Measure(digest=kept.digest, size=len(kept.body), bound=count.bound, estimate=count.estimate)

@@ -103,9 +103,7 @@ class CallActivities:
 
         async def work() -> ModelResult:
             context = await self._items.resolve(attempt, _history)
-            result = await call_model(attempt, context, model.backend, model.meter, live)
-            self._items.put_turn(result.observation)
-            return result
+            return await call_model(attempt, context, model.backend, model.meter, live, remember=self._items.put)
 
         try:
             return await beating(work(), live.beat, attempt.live_text_ms)

@@ -34,9 +34,6 @@ NEVER_RETRIED: Final = [
 ]
 """What the server must not repeat by itself: the run repeats calls on record, or not at all."""
 
-ERROR_BROKEN: Final = "Broken"
-ERROR_CONTEXT_UNREACHABLE: Final = "ContextUnreachable"
-
 ERROR_CHARACTERS: Final = 2_000
 """Characters of an error's message on record: a failure above 4 MiB could not be reported at all (fact 2)."""
 
@@ -117,12 +114,12 @@ def context_missing(message: str) -> ApplicationError:
 
 def context_unreachable(message: str) -> ApplicationError:
     """The history cannot be read now; the server tries again, at a slow pace and without a trace."""
-    return ApplicationError(message, type=ERROR_CONTEXT_UNREACHABLE)
+    return ApplicationError(message, type=names.ERROR_CONTEXT_UNREACHABLE)
 
 
 def broken(fault: Exception) -> ApplicationError:
     """An error of ours, or of a backend that raises what its port does not allow: on record, and never repeated."""
-    return ApplicationError(f"{type(fault).__name__}: {sentence(fault)}", type=ERROR_BROKEN, non_retryable=True)
+    return ApplicationError(f"{type(fault).__name__}: {sentence(fault)}", type=names.ERROR_BROKEN, non_retryable=True)
 
 
 def another_authority(message: str) -> ApplicationError:

@@ -16,8 +16,8 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInput
 
-from orchestral_temporal.core.calls import read_arguments
-from orchestral_temporal.core.items import assistant_item, system_item, tools_item, user_item
+from orchestral_temporal.core.calls import turn_item
+from orchestral_temporal.core.items import system_item, tools_item, user_item
 from orchestral_temporal.core.start import StartRefused, read_start
 from orchestral_temporal.core.state import RunState, Step
 from orchestral_temporal.core.tool_result import tool_result
@@ -124,7 +124,7 @@ class RunHistorySource:
             found: list[Item | Manifest] = [*attempt.tail, Manifest(attempt.context, attempt.base, attempt.add)]
             if answer is not None:
                 observed = parse(ModelResult, await self._plain(answer)).observation
-                turn = assistant_item(observed, [read_arguments(each.arguments)[0] for each in observed.tool_calls])
+                turn = turn_item(observed)
                 found.extend([turn] if turn is not None else [])
             return found
         if answer is None:

@@ -39,6 +39,8 @@ ATTRIBUTE_TENANT: Final = "OrchestralTenant"
 ERROR_ABANDONED: Final = "Abandoned"
 ERROR_RUN_ID_CONFLICT: Final = "run_id_conflict"
 ERROR_MODEL_FAILED: Final = "ModelFailed"
+ERROR_BROKEN: Final = "Broken"
+ERROR_CONTEXT_UNREACHABLE: Final = "ContextUnreachable"
 
 DEFAULT_QUEUE: Final = "orchestral"
 

@@ -155,8 +155,7 @@ class AgentRun:
 
     async def _bind_others(self, request: BindRequest) -> None:
         """Ask the model and tool queues for their parts, when the run's worker does not serve them too."""
-        bound = self._binding
-        assert bound is not None
+        bound = self._bound
         queues = {Role.MODEL: bound.queues.models, Role.TOOLS: bound.queues.tools}
         missing = [
             (role, queues[role])

@@ -11,7 +11,8 @@ import pytest
 
 from orchestral_temporal.adapters.artifacts.local import LocalArtifacts
 from orchestral_temporal.ports import ArtifactStore
-from tests.temporal.world import MemoryArtifacts, until
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
+from tests.temporal.world import until
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from orchestral_temporal.core.calls import read_arguments
-from orchestral_temporal.core.items import assistant_item, measure
+from orchestral_temporal.core.calls import turn_item
+from orchestral_temporal.core.items import measure
 from orchestral_temporal.core.loop import advance, begin
 from orchestral_temporal.core.reducer import status
 from orchestral_temporal.core.start import Start, read_start
@@ -167,7 +167,7 @@ def called(
 
 def finished(observation: ModelObservation) -> ModelFinished:
     """A turn as the model worker reports it."""
-    item = assistant_item(observation, [read_arguments(each.arguments)[0] for each in observation.tool_calls])
+    item = turn_item(observation)
     measured = measure(item) if item is not None else None
     return ModelFinished(ModelResult(observation=observation, item=measured, request_digest="1" * 64, input_bound=10))
 

@@ -10,8 +10,9 @@ from orchestral_temporal.runtime.agents import AgentPlan, host
 from orchestral_temporal.temporal.client import AgentClient
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
 from orchestral_temporal.testing.scripted import ScriptedModel
-from tests.temporal.world import MemoryArtifacts, RecordingTool, calls, says
+from tests.temporal.world import RecordingTool, calls, says
 
 
 async def main(address: str, run_id: str, cache: str) -> None:

@@ -11,8 +11,9 @@ from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.listing import Stuck, stuck_runs
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
 from orchestral_temporal.testing.scripted import ScriptedModel
-from tests.temporal.world import MemoryArtifacts, RecordingTool, World, calls, plan, says, until
+from tests.temporal.world import RecordingTool, World, calls, plan, says, until
 
 
 def declared(folder: Path, temporal: TemporalSettings, text: str) -> Settings:

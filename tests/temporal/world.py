@@ -5,7 +5,6 @@ hold a failed workflow task, and each is replayed with our own modules unshielde
 """
 
 import asyncio
-import hashlib
 import json
 import logging
 import subprocess
@@ -56,6 +55,7 @@ from orchestral_temporal.temporal.history import RunHistory, read_history
 from orchestral_temporal.temporal.run_workflow import AgentRun
 from orchestral_temporal.temporal.session_workflow import AgentSession
 from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
 from tests.temporal.unshielded import replay_unshielded
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
@@ -71,23 +71,6 @@ PATIENCE = 20.0
 """Seconds after which a condition that does not come true fails the test."""
 
 Work = Callable[[JsonObject, ToolCall], Awaitable[Json]]
-
-
-class MemoryArtifacts:
-    """An artifact store that forgets with its process."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    async def put(self, data: bytes) -> str:
-        """Keep bytes under their digest."""
-        digest = hashlib.sha256(data).hexdigest()
-        self._kept[digest] = data
-        return digest
-
-    async def get(self, digest: str) -> bytes:
-        """Read them back."""
-        return self._kept[digest]
 
 
 async def echo(arguments: JsonObject, _call: ToolCall) -> Json:
