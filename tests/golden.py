@@ -12,17 +12,23 @@ from orchestral_temporal.protocol import (
     admission,
     approval,
     commands,
+    compaction,
     content,
     delivery,
+    effects,
     errors,
     events,
     ids,
     limits,
+    mcp,
     model,
+    plans,
+    recall,
     requests,
     retry,
     run,
     session,
+    skills,
     state,
     telemetry,
     tools,
@@ -38,17 +44,23 @@ _MODULES = (
     admission,
     approval,
     commands,
+    compaction,
     content,
     delivery,
+    effects,
     errors,
     events,
     ids,
     limits,
+    mcp,
     model,
+    plans,
+    recall,
     requests,
     retry,
     run,
     session,
+    skills,
     state,
     telemetry,
     tools,
@@ -70,80 +82,37 @@ _OTHER_NAMES = {
     "GenericCheckpointEventId": str,
 }
 
-LATER = {
-    "AgentSessionHistoryAnchor",
-    "McpProtocolEra",
-    "McpServerId",
-    "McpServerSnapshot",
-    "McpToolAnnotations",
-    "McpToolSnapshot",
-    "McpTransportKind",
-    "Plan",
-    "PreparedToolEffect",
-    "ProjectInstruction",
-    "Scope",
-    "SessionCompactionPolicy",
-    "SessionHistoryStatus",
-    "SessionHistorySummary",
-    "SessionOrigin",
-    "SessionReadChunk",
-    "SessionReadHit",
-    "SessionReadPage",
-    "SessionReadRequest",
-    "SessionSummarizerDescriptor",
-    "SkillCatalogDescriptor",
-    "SkillCompatibility",
-    "SkillDependencies",
-    "SkillDescriptor",
-    "SkillId",
-    "SkillLoad",
-    "SkillPackage",
-    "SkillSource",
-    "SkillSourceKind",
-    "Step",
-    "StepId",
-    "StepIoBinding",
-    "StepKind",
-    "StepOutcome",
-    "ToolArgumentResolution",
-    "ToolAuthorizationEvidence",
-    "ToolEffectAttemptId",
-    "ToolEffectEvent",
-    "ToolEffectEventDraft",
-    "ToolEffectEventId",
-    "ToolEffectJournalRecord",
-    "ToolEffectKey",
-    "WorkflowId",
-    "WorkingSet",
-}
-"""Wire types that no module has yet: effects, skills, plans, MCP, recall and history."""
-
 
 @cache
 def rows(name: str) -> tuple[Row, ...]:
     """The rows of one file of `tests/vectors`."""
-    return tuple(
-        json.loads(gzip.decompress(Path(__file__).with_name("vectors").joinpath(f"{name}.json.gz").read_bytes()))
-    )
+    return tuple(json.loads(_text(f"{name}.json")))
+
+
+@cache
+def section(name: str, key: str) -> tuple[Row, ...]:
+    """The rows of one section of a file that is an object of lists."""
+    return tuple(json.loads(_text(f"{name}.json"))[key])
+
+
+@cache
+def skill_rows(kind_of_row: str) -> tuple[Row, ...]:
+    """The rows of one kind in the file of skills, which has one row a line."""
+    found = (json.loads(line) for line in _text("skills.jsonl").splitlines())
+    return tuple(row for row in found if row["kind"] == kind_of_row)
+
+
+def _text(file: str) -> bytes:
+    return gzip.decompress(Path(__file__).with_name("vectors").joinpath(f"{file}.gz").read_bytes())
 
 
 @cache
 def rows_by_type(name: str) -> dict[str, list[Row]]:
-    """The rows of one file by wire type, without those of types that come later."""
+    """The rows of one file by wire type."""
     found: dict[str, list[Row]] = {}
     for row in rows(name):
-        if row["type"] not in LATER and not is_skill_fact(row):
-            found.setdefault(row["type"], []).append(row)
+        found.setdefault(row["type"], []).append(row)
     return found
-
-
-def is_skill_fact(row: Row) -> bool:
-    """Whether a row of the session journal is about a loaded skill, which comes with the skills."""
-    value = row.get("json")
-    payload = value.get("payload", value) if isinstance(value, dict) else None
-    return (
-        row["type"].startswith("AgentSession") and isinstance(payload, dict) and payload.get("type") == "skill_loaded"
-    )
 
 
 def kind(name: str) -> Any:

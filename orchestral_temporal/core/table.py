@@ -1,4 +1,7 @@
-"""The transitions of a run: phase and event in, phase out (`spec/reducer.md` §4.1). Missing means no."""
+"""The transitions of a run and of an effect: phase and event in, phase out. Missing means no.
+
+Runs: `spec/reducer.md` §4.1; effects: `spec/tools.md` §14.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -49,3 +52,27 @@ UNKNOWN: Final[Mapping[str, Mapping[Phase, Phase]]] = {
     "continuity_restored": _stay(_FRESH, _ACCEPTED, _RUNNING, _STOPPING),
 }
 """While continuity is unknown: only a restoration, whatever the phase behind it."""
+
+
+class EffectPhase(StrEnum):
+    """How far the effect of one call is; absent means that its journal is empty."""
+
+    ABSENT = "absent"
+    PREPARED = "prepared"
+    INVOKED = "invoked"
+    OBSERVED = "observed"
+    COMMITTED = "committed"
+    UNKNOWN_EFFECT = "unknown_effect"
+
+
+EFFECTS: Final[Mapping[str, Mapping[EffectPhase, EffectPhase]]] = {
+    "prepared": {EffectPhase.ABSENT: EffectPhase.PREPARED},
+    "invoked": {EffectPhase.PREPARED: EffectPhase.INVOKED, EffectPhase.INVOKED: EffectPhase.INVOKED},
+    "observed": {EffectPhase.INVOKED: EffectPhase.OBSERVED},
+    "committed": {EffectPhase.OBSERVED: EffectPhase.COMMITTED},
+    "effect_unknown": {EffectPhase.INVOKED: EffectPhase.UNKNOWN_EFFECT},
+}
+"""Event kind → phase of the effect → phase after it.
+
+A second `invoked` is ours: a call that may be repeated is run again on record (divergence 3).
+"""

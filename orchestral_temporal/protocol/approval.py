@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field
 
 from orchestral_temporal.protocol.base import I64, JsonObject, Word
-from orchestral_temporal.protocol.digest import digest
+from orchestral_temporal.protocol.digest import digest, sha256
 from orchestral_temporal.protocol.errors import require
 from orchestral_temporal.protocol.ids import Digest, RunId, has_control, is_blank, trimmed
 from orchestral_temporal.protocol.tools import EffectScope, EffectSet, ToolOperationRisk, ToolProtocolErrorCode
@@ -88,6 +88,37 @@ class ToolOperationPlan(Word):
     summary: str
 
 
+class PermissionAllow(Word):
+    """The call may run."""
+
+    kind: Literal["allow"] = "allow"
+
+
+class PermissionRequireApproval(Word):
+    """The call may run once a person has allowed it."""
+
+    kind: Literal["require_approval"] = "require_approval"
+
+
+class PermissionDeny(Word):
+    """The call may not run; code and message go to the model."""
+
+    kind: Literal["deny"] = "deny"
+    code: str
+    message: str
+
+
+ToolPermissionDecision = Annotated[
+    PermissionAllow | PermissionRequireApproval | PermissionDeny, Field(discriminator="kind")
+]
+
+DESCRIPTOR_POLICY: Final = sha256(b"orchestral.permission-policy/descriptor/v1")
+"""The contract digest of the policy that asks the effective bounds alone (`spec/tools.md` §7)."""
+
+WORKSPACE_POLICY: Final = sha256(b"orchestral.permission-policy/workspace/v2")
+"""The contract digest of the policy that also looks at risk and sandbox (`spec/tools.md` §7)."""
+
+
 class ApprovalBinding(Word):
     """All that an approval is for: it fits this call with these arguments under this policy only."""
 
@@ -122,6 +153,32 @@ def operation_digest(plan: ToolOperationPlan) -> Digest:
     value = dump(plan)
     covered: JsonObject = {"required_capabilities": value["required_capabilities"], "risk": value["risk"]}
     return digest(covered)
+
+
+def permission_digest(policy_contract_digest: Digest, decision: ToolPermissionDecision) -> Digest:
+    """The digest of what a policy decided; bound into the effect, so that no reviewed call runs unreviewed later."""
+    return digest(
+        {
+            "contract": "orchestral.tool-permission-decision/v1",
+            "policy_contract_digest": policy_contract_digest,
+            "decision": dump(decision),
+        }
+    )
+
+
+def validate_envelope(plan: ToolOperationPlan, envelope: EffectSet) -> None:
+    """Check a plan, and that it stays within what its tool declares.
+
+    Raises:
+        WordError: invalid_invocation, the plan is malformed; policy_denied, it goes beyond the envelope.
+    """
+    validate(plan)
+    beyond = [effect for effect in plan.required_capabilities.effects if effect not in envelope]
+    require(
+        not beyond,
+        ToolProtocolErrorCode.POLICY_DENIED,
+        f"The plan wants {', '.join(beyond)}, which the tool's `effect_scopes` lack.",
+    )
 
 
 def _check_selector(resource: CapabilityResource, effects: EffectSet) -> None:

@@ -1,9 +1,18 @@
 """The base of every wire word: frozen, closed, strict (`spec/wire.md` §0), and the scalar types words are made of."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Json = JsonValue
@@ -16,6 +25,12 @@ U32 = Annotated[int, Field(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
 I64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
+RULE: Final = "rule"
+"""The pydantic error type of a rule that belongs to the second stage; its context holds the `code`."""
+
+DIGESTED: Final = "digested"
+"""The serialisation context in which a word is written for its digest rather than for people."""
+
 Member = TypeVar("Member", bound=StrEnum)
 
 
@@ -23,6 +38,12 @@ class Word(BaseModel):
     """A frozen value that refuses unknown keys and never coerces a type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class OpenWord(Word):
+    """A word that drops unknown keys: what it is made of is written by models, tools or other programs."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class SpeltOutWord(Word):
@@ -37,6 +58,21 @@ class SpeltOutWord(Word):
             if missing:
                 raise PydanticCustomError("not_spelt_out", "should hold the key {key}", {"key": missing[0]})
         return self
+
+
+def object_or(code: StrEnum) -> BeforeValidator:
+    """Marks a `JsonObject` whose sheet refuses other values in the second stage, with this code.
+
+    A type that admits any value would spread a question over all who use it; so the shape asks, and reading answers
+    with the code that `validate` would give.
+    """
+
+    def check(value: object) -> object:
+        if not isinstance(value, dict):
+            raise PydanticCustomError(RULE, "should be an object", {"code": code})
+        return value  # pyright: ignore[reportUnknownVariableType] -- pydantic checks the members
+
+    return BeforeValidator(check)
 
 
 def _in_declared_order(members: tuple[Member, ...]) -> tuple[Member, ...]:

@@ -19,7 +19,7 @@ _EXACT: Final = 2**53 - 1
 
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
-_quick = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+_quick = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def sha256(data: bytes) -> str:
@@ -36,6 +36,24 @@ def digest(value: Json | Word) -> str:
     return sha256(canonical(value))
 
 
+def exact_digest(value: Json | Word) -> str:
+    """The lower-case hex SHA-256 of the exact JSON text: equal for equal typed values only (divergence 14).
+
+    The text is compact, keys sorted by code point, integers in full, doubles as Python writes them shortest, -0.0 as
+    0.0. So `1`, `1.0` and `true` differ, and so do integers that `digest` cannot tell apart. A value without doubles,
+    integers beyond 2^53 and keys outside ASCII has the same digest here as there.
+
+    Raises:
+        ProtocolError: serialization, as `canonical`.
+    """
+    plain = dump(value, digested=True) if isinstance(value, Word) else value
+    try:
+        text = _quick.encode(plain if _is_quick(plain) else _with_one_zero(plain))
+        return sha256(text.encode())
+    except (ValueError, TypeError) as fault:
+        refuse(AgentProtocolErrorCode.SERIALIZATION, f"The value has no exact text: {fault}.")
+
+
 def is_sha256(text: str) -> bool:
     """Whether a text has the form of a digest: 64 hex digits of either case (`spec/wire.md` §2.2)."""
     return _SHA256.fullmatch(text) is not None
@@ -47,7 +65,7 @@ def canonical(value: Json | Word) -> bytes:
     Raises:
         ProtocolError: serialization; the value is not JSON, not finite, not Unicode, or nests too deep.
     """
-    plain = dump(value) if isinstance(value, Word) else value
+    plain = dump(value, digested=True) if isinstance(value, Word) else value
     try:
         if _is_quick(plain):
             return _quick.encode(plain).encode()
@@ -72,7 +90,7 @@ def _is_quick(value: Json) -> bool:
             if type(item) is str:  # most of what there is; and inside the sandbox every `isinstance` costs 2 µs
                 continue
             if isinstance(item, dict):
-                quick = quick and "".join(item).isascii()
+                quick = "".join(item).isascii() and quick
                 inner.extend(item.values())
             elif isinstance(item, list):
                 inner.extend(item)
@@ -93,3 +111,11 @@ def _through_double(value: Json) -> Json:
     if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
         return float(value)
     return value
+
+
+def _with_one_zero(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _with_one_zero(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_one_zero(item) for item in value]
+    return value + 0.0 if isinstance(value, float) else value

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestral_temporal.protocol.base import U64, Json, JsonObject, SpeltOutWord, Word
+from orchestral_temporal.protocol.base import U64, Json, JsonObject, SpeltOutWord, Word, object_or
 from orchestral_temporal.protocol.errors import require
 from orchestral_temporal.protocol.validation import (
     require_filled,
@@ -173,7 +173,7 @@ class ModelToolDefinition(Word):
 
     name: str
     description: str
-    input_schema: JsonObject
+    input_schema: Annotated[JsonObject, object_or(ModelErrorCode.INVALID_REQUEST)]
 
 
 class ModelRequest(Word):
@@ -182,7 +182,7 @@ class ModelRequest(Word):
     request_id: str
     messages: tuple[ModelMessage, ...]
     tools: tuple[ModelToolDefinition, ...] = ()
-    output_schema: JsonObject | None = None
+    output_schema: Annotated[JsonObject, object_or(ModelErrorCode.INVALID_REQUEST)] | None = None
     max_output_tokens: U64 | None = None
     extensions: JsonObject = Field(default_factory=dict)
 

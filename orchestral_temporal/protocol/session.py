@@ -1,7 +1,4 @@
-"""The session journal: facts of a conversation over its runs (`spec/session-context.md` §1).
-
-The fact that a skill was loaded is not here yet; it comes with the skills.
-"""
+"""The session journal: facts of a conversation over its runs (`spec/session-context.md` §1)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -21,6 +18,7 @@ from orchestral_temporal.protocol.model import (
     ToolCallPart,
     ToolResultPart,
 )
+from orchestral_temporal.protocol.skills import SkillLoad
 from orchestral_temporal.protocol.validation import (
     require_filled,
     require_positive,
@@ -79,6 +77,13 @@ class RunOutputCommitted(Word):
     usage: ModelUsage | None = None
 
 
+class SkillLoaded(Word):
+    """A skill is in the context of its run, whole as it was."""
+
+    type: Literal["skill_loaded"] = "skill_loaded"
+    load: SkillLoad
+
+
 class _Compaction(Word):
     source: SessionSourceRange
     source_digest: Digest
@@ -107,6 +112,7 @@ AgentSessionEvent = Annotated[
     | ToolExchangeCommitted
     | EffectUncertaintyCommitted
     | RunOutputCommitted
+    | SkillLoaded
     | CompactionCommitted
     | ActiveRunCompactionCommitted,
     Field(discriminator="type"),
@@ -160,11 +166,16 @@ def session_event_digest(record: AgentSessionRecord) -> Digest:
     return digest(value)
 
 
-def _check_message(name: str, message: ModelMessage, *roles: ModelRole) -> None:
+def _check_foreign(word: Word) -> None:
+    """Check a word of another family; whatever is wrong with it is InvalidEvent here."""
     try:
-        validate(message)
+        validate(word)
     except WordError as fault:
         refuse(_INVALID, fault.message)
+
+
+def _check_message(name: str, message: ModelMessage, *roles: ModelRole) -> None:
+    _check_foreign(message)
     require(message.role in roles, _INVALID, f"`{name}` is a {message.role} message; its role must be {roles[0]}.")
 
 
@@ -245,6 +256,11 @@ def _(payload: RunOutputCommitted) -> None:
         _INVALID,
         "`message` holds a tool call or result; an answer has neither.",
     )
+
+
+@validate.register
+def _(payload: SkillLoaded) -> None:
+    _check_foreign(payload.load)
 
 
 @validate.register

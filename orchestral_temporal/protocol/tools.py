@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestral_temporal.protocol.base import U64, Json, JsonObject, OrderedSet, SpeltOutWord, TextSet, Word
+from orchestral_temporal.protocol.base import (
+    U64,
+    Json,
+    JsonObject,
+    OrderedSet,
+    SpeltOutWord,
+    TextSet,
+    Word,
+    object_or,
+)
 from orchestral_temporal.protocol.content import ArtifactRefWithDigest
 from orchestral_temporal.protocol.errors import require
 from orchestral_temporal.protocol.ids import is_blank
@@ -90,6 +99,10 @@ class ToolProtocolError(Word):
 
     code: ToolProtocolErrorCode
     message: str
+
+
+Schema = Annotated[JsonObject, object_or(ToolProtocolErrorCode.INVALID_DESCRIPTOR)]
+"""A JSON Schema: what it may say is judged when the tool is registered."""
 
 
 class SandboxPolicy(SpeltOutWord):
@@ -190,7 +203,7 @@ class ModelToolSchema(Word):
 
     name: str
     description: str
-    input_schema: JsonObject
+    input_schema: Schema
 
 
 class ToolDescriptor(Word):
@@ -198,7 +211,7 @@ class ToolDescriptor(Word):
 
     tool_id: str
     model_schema: ModelToolSchema
-    output_schema: JsonObject
+    output_schema: Schema
     effect_scopes: EffectSet = ()
     restriction: ToolRestriction
     idempotency: ToolIdempotency
@@ -211,7 +224,7 @@ class ToolInvocation(Word):
     run_id: str
     call_id: str
     tool_id: str
-    arguments: JsonObject
+    arguments: Annotated[JsonObject, object_or(ToolProtocolErrorCode.INVALID_INVOCATION)]
 
 
 class InlineOutput(Word):

@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
-from orchestral_temporal.protocol.base import I64, U16, U32, U64, Json, JsonObject, TextSet, Word
+from orchestral_temporal.protocol.base import DIGESTED, I64, RULE, U16, U32, U64, Json, JsonObject, TextSet, Word
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 
 __all__ = [
@@ -109,6 +109,7 @@ def parse(kind: type[W], text: str | bytes) -> W:
 
     Raises:
         ProtocolError: invalid_spec; the text is not JSON of the dialect, or not of that shape; names the first field.
+        WordError: the shape is right but for a field that must be an object; the code is that of `validate`.
     """
     text = _decoded(text)
     reading = _read(text, marking=True)
@@ -123,6 +124,7 @@ def parse_value(kind: type[W], value: Json) -> W:
 
     Raises:
         ProtocolError: invalid_spec; the value is not JSON, or not of that shape; names the first field.
+        WordError: as `parse`.
     """
     try:
         text = json.dumps(value, allow_nan=False)
@@ -131,14 +133,16 @@ def parse_value(kind: type[W], value: Json) -> W:
     return parse(kind, text)
 
 
-def dump(word: Word) -> JsonObject:
-    """The JSON value of a word, in the declared order of its fields.
+def dump(word: Word, *, digested: bool = False) -> JsonObject:
+    """The JSON value of a word, in the declared order of its fields; `digested` as it stands in a digest.
+
+    The two differ in a 32-bit number, of which a text has the fewest digits and a digest the exact double.
 
     Raises:
         ProtocolError: serialization; the word holds a value that was built in memory and has no JSON form.
     """
     try:
-        return word.model_dump(mode="json")
+        return word.model_dump(mode="json", context=DIGESTED if digested else None)
     except (PydanticSerializationError, ValueError, RecursionError) as fault:
         refuse(AgentProtocolErrorCode.SERIALIZATION, f"{type(word).__name__} has no JSON form: {fault}.")
 
@@ -228,7 +232,14 @@ def _shaped(kind: type[W], text: str) -> W:
     try:
         return kind.model_validate_json(text)
     except ValidationError as fault:
-        refuse(AgentProtocolErrorCode.INVALID_SPEC, _sentence(kind.__name__, fault.errors(include_url=False)[0]))
+        _refuse_shape(kind.__name__, fault.errors(include_url=False))
+
+
+def _refuse_shape(name: str, problems: list[ErrorDetails]) -> NoReturn:
+    shape = next((problem for problem in problems if problem["type"] != RULE), None)
+    if shape is not None:
+        refuse(AgentProtocolErrorCode.INVALID_SPEC, _sentence(name, shape))
+    refuse(problems[0].get("ctx", {})["code"], _sentence(name, problems[0]))
 
 
 def _sentence(name: str, problem: ErrorDetails) -> str:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, Steer, seal_command
 from orchestral_temporal.protocol.content import Content, InlineBody, text_content
-from orchestral_temporal.protocol.digest import MAX_CANONICAL_DEPTH, _is_quick, canonical, digest
-from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
+from orchestral_temporal.protocol.digest import MAX_CANONICAL_DEPTH, _is_quick, canonical, digest, exact_digest
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError, WordError
 from orchestral_temporal.protocol.run import ProtocolVersion
-from orchestral_temporal.protocol.tools import SandboxPolicy
+from orchestral_temporal.protocol.tools import SandboxPolicy, ToolInvocation, ToolProtocolErrorCode
 from orchestral_temporal.protocol.words import (
     MAX_DEPTH,
     dump,
@@ -90,10 +90,46 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     "value", ["\ud800", float("nan"), float("inf"), 10**400, nested(MAX_CANONICAL_DEPTH + 1), {1: 2}, {"a": {1, 2}}]
 )
 def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
-    """A value built in memory that is not JSON has no digest, and says so as an error of its own (F041)."""
-    with pytest.raises(ProtocolError) as refused:
-        digest(value)
-    assert refused.value.error.code is AgentProtocolErrorCode.SERIALIZATION
+    """A value built in memory that is not JSON has no digest, and says so as an error of its own (F041).
+
+    An integer of any length has an exact text, but no double.
+    """
+    for taken in (digest,) if value == 10**400 else (digest, exact_digest):
+        for wrapped in (value, [2.0, value]):
+            with pytest.raises(ProtocolError) as refused:
+                taken(wrapped)
+            assert refused.value.error.code is AgentProtocolErrorCode.SERIALIZATION
+
+
+def inline(value: Any) -> Content:
+    """A word that holds a value."""
+    return Content(media_type="application/json", body=InlineBody(value=value))
+
+
+@settings(deadline=None)  # the machine is shared
+@given(JSON, JSON)
+def test_the_exact_digest_is_that_of_the_typed_value(left: Any, right: Any) -> None:
+    """Two values share an exact digest if and only if they are equal as typed values (F024, F040, divergence 14)."""
+    assert (exact_digest(left) == exact_digest(right)) is same(inline(left), inline(right))
+    assert exact_digest(left) == exact_digest(json.loads(json.dumps(left)))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(2**53, 2**53 + 1), (2**64 - 1, 2**64 - 2), (1, 1.0), (1, True), ({"n": [-(2**63)]}, {"n": [-(2**63) + 1]})],
+)
+def test_values_that_a_double_cannot_tell_apart(left: Any, right: Any) -> None:
+    """The wire's digest may be shared, the exact one never is; 0.0 and -0.0 are one value (F024, divergence 14)."""
+    assert exact_digest(left) != exact_digest(right)
+    assert digest(left) == digest(right) or left is right or isinstance(right, bool)
+
+
+def test_the_exact_digest_where_nothing_is_lost() -> None:
+    """Small integers, texts and ASCII keys have one digest, exact or not; zero has one sign; a word is its JSON."""
+    value = {"b": [1, "é\u2028", None, True], "a": {"n": -(2**53) + 1}}
+    assert exact_digest(value) == digest(value)
+    assert exact_digest([0.0, {"z": -0.0}]) == exact_digest([-0.0, {"z": 0.0}])
+    assert exact_digest(inline(2**53 + 1)) == exact_digest(dump(inline(2**53 + 1)))
 
 
 def test_depth_is_bounded_and_never_exhausts_the_stack() -> None:
@@ -203,3 +239,15 @@ def test_ordinary_values_take_the_quick_way() -> None:
     assert _is_quick({"text": 'line "quoted" é\U0001f600\n', "n": [1, -(2**53) + 1, None, True], "o": {"key": {}}})
     for value in (1.5, [2**53], {"é": 1}):
         assert not _is_quick(value)
+
+
+def test_a_field_that_must_be_an_object_is_refused_with_its_own_code() -> None:
+    """Arguments that are no object have the code of the rule, unless something else is wrong with the shape."""
+    text = '{"run_id":"r","call_id":"c","tool_id":"t","arguments":[1]}'
+    with pytest.raises(WordError) as refused:
+        parse(ToolInvocation, text)
+    assert refused.value.code is ToolProtocolErrorCode.INVALID_INVOCATION
+    assert refused.value.message == "ToolInvocation: `arguments` is a list; it should be an object."
+    assert refusal(ToolInvocation, text.replace('"t"', "7")) == (
+        "ToolInvocation: `tool_id` is a number; it should be a valid string."
+    )
