@@ -101,11 +101,30 @@ class ApprovalSettings(Section):
         return self
 
 
-class Window(Section):
-    """A model's window and the cap of one answer, in tokens (answer 1)."""
+class RetrySettings(Section):
+    """Further attempts at a model that is busy or not there: how many, and the pause, doubled up to the maximum."""
+
+    max_retries: Annotated[int, Field(ge=0, le=2**32 - 1)] = 3
+    base_delay_ms: Annotated[int, Field(ge=1, le=60_000)] = 500
+    max_delay_ms: Annotated[int, Field(ge=1, le=60_000)] = 8_000
+
+    @model_validator(mode="after")
+    def _delays_rise(self) -> Self:
+        if self.base_delay_ms > self.max_delay_ms:
+            raise fault(f"must be at most max_delay_ms, {self.max_delay_ms}", ("base_delay_ms",))
+        return self
+
+
+class AnyModel(Section):
+    """What every model has: its window and the cap of one answer in tokens (answer 1), and what becomes of failures.
+
+    A provider that asks for a longer pause gets it, up to `retry_after_cap_ms` (divergence 7).
+    """
 
     context_tokens: Count = 131_072
     max_output_tokens: Count = 4_096
+    retry: RetrySettings = RetrySettings()
+    retry_after_cap_ms: Annotated[int, Field(ge=1, le=600_000)] = 60_000
 
     @model_validator(mode="after")
     def _answer_fits(self) -> Self:
@@ -114,22 +133,26 @@ class Window(Section):
         return self
 
 
-class OfflineModelSettings(Window):
+class OfflineModelSettings(AnyModel):
     """The built-in model that needs no network."""
 
     adapter: Literal["offline"] = "offline"
 
 
-class OpenAIModelSettings(Window):
-    """A model behind an OpenAI-compatible endpoint; without `api_key` the adapter finds its own."""
+class OpenAIModelSettings(AnyModel):
+    """A model behind an OpenAI-compatible endpoint; without `api_key` the adapter finds its own.
+
+    `call_ids: short9` is for endpoints that take call ids of nine letters and digits only (F077).
+    """
 
     adapter: Literal["openai"] = "openai"
     model: Name
     base_url: Url | None = None
     api_key: Secret | None = None
+    call_ids: Literal["as_is", "short9"] = "as_is"
 
 
-class ScriptedModelSettings(Window):
+class ScriptedModelSettings(AnyModel):
     """A model that plays rounds from a file (answer 14)."""
 
     adapter: Literal["scripted"] = "scripted"

@@ -205,6 +205,8 @@ def _url(value: object) -> str:
         raise fault("must be an http:// or https:// URL")
     if "@" in parts.netloc:
         raise fault("must be a URL without user and password; a secret is a reference in api_key")
+    if parts.query or parts.fragment:
+        raise fault("must be a URL that ends with its path; a secret is a reference in api_key")
     return text
 
 

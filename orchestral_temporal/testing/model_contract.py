@@ -4,11 +4,12 @@
     async def test_contract(check: ModelCheck) -> None:
         await check(serve)
 
-`serve(turn)` yields a backend whose endpoint answers every request with `turn`.
+`serve(turn)` yields a backend whose endpoint answers every request with `turn`. Of a backend without an endpoint
+`checked` holds what can be held of any answer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from orchestral_temporal.core.assembly import Assembly, Breach, step, unfinished
 from orchestral_temporal.ports import ModelBackend, ModelFault
 from orchestral_temporal.protocol.ids import is_blank
 from orchestral_temporal.protocol.model import (
+    Finish,
     ModelErrorCode,
     ModelFinishReason,
     ModelMessage,
@@ -25,6 +27,9 @@ from orchestral_temporal.protocol.model import (
     ModelStreamEvent,
     ModelUsage,
     TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    UsageSnapshot,
 )
 from orchestral_temporal.protocol.validation import validate
 
@@ -82,6 +87,41 @@ async def assembled(
     return unfinished(state)
 
 
+async def checked(backend: ModelBackend, request: ModelRequest) -> ModelObservation:
+    """Ask twice, and hold the stream against what every backend owes, whatever it answers.
+
+    The repetition is the same, event by event; event ids differ; the events stand in legal order and end with their
+    finish; the usage is the last snapshot; a call has an id that the conversation does not know (divergence 6).
+
+    Raises:
+        ModelFault: the backend refused or broke off.
+    """
+    events = [event async for event in backend.stream(request)]
+    assert [event async for event in backend.stream(request)] == events
+    assert len({event.event_id for event in events}) == len(events)
+    assert [event for event in events if isinstance(event.payload, Finish)] == events[-1:]
+    turn = await assembled(_replayed(events), request)
+    assert isinstance(turn, ModelObservation), turn
+    snapshots = [event.payload.usage for event in events if isinstance(event.payload, UsageSnapshot)]
+    assert turn.usage == (snapshots[-1] if snapshots else None)
+    ids = [call.call_id for call in turn.tool_calls]
+    parts = (part for message in request.messages for part in message.content)
+    known = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
+    assert len(set(ids) - known) == len(ids)
+    return turn
+
+
+def answered(request: ModelRequest, turn: ModelObservation, request_id: str) -> ModelRequest:
+    """The request after a turn with calls: each call in it has a result."""
+    calls = tuple(ToolCallPart(call_id=call.call_id, name=call.name, arguments={}) for call in turn.tool_calls)
+    results = tuple(ToolResultPart(call_id=call.call_id, result="ok", is_error=False) for call in turn.tool_calls)
+    exchange = (
+        ModelMessage(role=ModelRole.ASSISTANT, content=calls),
+        ModelMessage(role=ModelRole.TOOL, content=results),
+    )
+    return request.model_copy(update={"request_id": request_id, "messages": (*request.messages, *exchange)})
+
+
 async def the_descriptor_is_valid(serve: Serve) -> None:
     """A backend says who it is, by the rules of the word."""
     async with serve(Turn(text=("hi",))) as backend:
@@ -115,14 +155,28 @@ async def calls_keep_their_order_and_text(serve: Serve) -> None:
     assert not any(map(is_blank, ids))
 
 
-async def a_request_sent_again_gives_the_same_turn(serve: Serve) -> None:
-    """Nothing is drawn by chance: the ids of a lost attempt come back with its repetition (divergence 6)."""
+async def every_turn_keeps_the_rules(serve: Serve) -> None:
+    """Text, calls, usage and their absence: nothing is drawn by chance, nothing is out of order, nothing is made up."""
+    call = TurnCall("now", ("{", "}"))
+    usage = ModelUsage(input_tokens=7, output_tokens=2)
+    for turn in (
+        Turn(text=("hi",)),
+        Turn(text=("hi",), usage=usage),
+        Turn(text=("Let me look.",), calls=(call, call), usage=usage, finish=ModelFinishReason.TOOL_CALLS),
+    ):
+        async with serve(turn) as backend:
+            seen = await checked(backend, REQUEST)
+        assert (seen.usage, len(seen.tool_calls)) == (turn.usage, len(turn.calls))
+
+
+async def call_ids_are_new_to_the_conversation(serve: Serve) -> None:
+    """An endpoint that counts its calls from zero in each round still gets results that can be told apart (F059)."""
     call = TurnCall("now", ("{}",))
     async with serve(Turn(calls=(call, call), finish=ModelFinishReason.TOOL_CALLS)) as backend:
-        first = await assembled(backend.stream(REQUEST))
-        second = await assembled(backend.stream(REQUEST))
-    assert isinstance(first, ModelObservation)
-    assert first == second
+        request = REQUEST
+        for number in (2, 3):
+            request = answered(request, await checked(backend, request), f"model-contract-{number}")
+        await checked(backend, request)
 
 
 async def every_finish_reason_arrives(serve: Serve) -> None:
@@ -174,6 +228,11 @@ async def a_silent_stream_can_be_left(serve: Serve) -> None:
             assert reader.cancelled()
 
 
+async def _replayed(events: Sequence[ModelStreamEvent]) -> AsyncIterator[ModelStreamEvent]:
+    for event in events:
+        yield event
+
+
 async def _ending(backend: ModelBackend) -> ModelObservation | Breach | ModelFault:
     try:
         return await assembled(backend.stream(REQUEST))
@@ -190,7 +249,8 @@ MODEL_CONTRACT: tuple[ModelCheck, ...] = (
     the_descriptor_is_valid,
     a_text_turn_arrives_whole,
     calls_keep_their_order_and_text,
-    a_request_sent_again_gives_the_same_turn,
+    every_turn_keeps_the_rules,
+    call_ids_are_new_to_the_conversation,
     every_finish_reason_arrives,
     a_refusal_is_a_fault_with_its_code,
     a_broken_stream_is_no_turn,

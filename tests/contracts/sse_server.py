@@ -43,8 +43,17 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def serving(reply: Reply | Callable[[int], Reply]) -> AsyncIterator[Endpoint]:
-    """Serve until left; a callable gets the number of the request, from 1."""
+async def serving(reply: Reply | Sequence[Reply] | Callable[[int], Reply]) -> AsyncIterator[Endpoint]:
+    """Serve until left.
+
+    One reply answers every request, of several the last one all further requests; a callable gets the number of the
+    request, from 1, which is `endpoint.asked[number - 1]`.
+    """
+
+    def chosen(number: int) -> Reply:
+        if callable(reply):
+            return reply(number)
+        return reply if isinstance(reply, Reply) else reply[min(number, len(reply)) - 1]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,7 +62,7 @@ async def serving(reply: Reply | Callable[[int], Reply]) -> AsyncIterator[Endpoi
                 size = int(asked.headers.get("content-length", "0"))
                 body = json.loads(await reader.readexactly(size))
                 endpoint.asked.append(Asked(asked.path, asked.headers, body))
-                await _send(writer, reply(len(endpoint.asked)) if callable(reply) else reply)
+                await _send(writer, chosen(len(endpoint.asked)))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client left
         finally:

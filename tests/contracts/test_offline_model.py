@@ -20,6 +20,7 @@ from orchestral_temporal.protocol.model import (
     ToolResultPart,
 )
 from orchestral_temporal.protocol.validation import validate
+from orchestral_temporal.testing.model_contract import checked
 from tests.contracts.conversation import EXAMPLES, ROUNDS, ask, asked, cites, converse, exchange, over, said, turn
 from tests.contracts.workspace_call import TOOLS, call_over, write
 
@@ -36,15 +37,14 @@ def test_the_descriptor_says_what_it_is() -> None:
     assert model.redispatchable
 
 
-async def test_the_same_request_gives_the_same_stream(tmp_path: Path) -> None:
-    """Nothing is drawn by chance: ids, calls and text come back with a repetition (divergence 6)."""
+async def test_every_turn_keeps_the_rules_of_a_backend(tmp_path: Path) -> None:
+    """Nothing is drawn by chance, nothing is out of order, no call id comes twice in a conversation (divergence 6)."""
     write(tmp_path, {"a.md": "The answer is 42.\n"})
     _, messages = await converse((said(ModelRole.USER, "What is the answer in a.md?"),), over(tmp_path))
     for end in range(1, len(messages) + 1, 2):
         request = asked(messages[:end])
-        streams = [[event async for event in OfflineModel().stream(request)] for _ in range(2)]
-        assert streams[0] == streams[1]
-        ids = [event.event_id for event in streams[0]]
+        assert (await checked(OfflineModel(), request)).usage is not None
+        ids = [event.event_id async for event in OfflineModel().stream(request)]
         assert ids == [f"{request.request_id}/e{number}" for number in range(1, len(ids) + 1)]
 
 

@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from openai import Timeout
 
 from orchestral_temporal.core.assembly import Breach
 from orchestral_temporal.ports import ModelBackend
@@ -24,6 +26,7 @@ from tests.contracts.openai_endpoint import (
     call_chunk,
     chunk,
     error_reply,
+    frame,
     text_reply,
     turn_of,
     usage_chunk,
@@ -83,9 +86,34 @@ async def test_a_pair_split_between_two_deltas_is_one_character() -> None:
 
 
 async def test_usage_is_kept_as_reported_last() -> None:
-    """Servers that report as they go report totals."""
-    reply = Reply([usage_chunk(9, 1), chunk({"content": "a"}), chunk(finish="stop"), usage_chunk(9, 2), DONE])
-    assert (await turn_of(reply)).usage == ModelUsage(input_tokens=9, output_tokens=2)
+    """Servers that report as they go report totals; what a later report leaves out is not forgotten (F119)."""
+    pieces = [
+        usage_chunk(9, 1),
+        frame({"choices": [{"delta": {"content": "a"}, "usage": {"completion_tokens": 2}}], "usage": None}),
+        usage_chunk(None, None),
+        chunk(finish="stop"),
+    ]
+    assert (await turn_of(Reply([*pieces, DONE]))).usage == ModelUsage(input_tokens=9, output_tokens=2)
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None, "total_tokens": 7}])
+async def test_usage_that_says_nothing_is_unknown(usage: Any) -> None:
+    """Null, empty and foreign usage is no count of zero."""
+    reply = Reply([frame({"choices": [], "usage": usage}), chunk({"content": "a"}), chunk(finish="stop"), DONE])
+    assert (await turn_of(reply)).usage is None
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+async def test_events_under_another_name_are_read(kind: str) -> None:
+    """A stream of events that claims to be something else is one still."""
+    pieces = [b": hello\n\n", *text_reply("a", "b").pieces]
+    assert (await turn_of(Reply(pieces, headers={"content-type": kind}))).response == "ab"
+
+
+async def test_comments_and_foreign_events_are_passed_over() -> None:
+    """What servers send to keep a connection open says nothing."""
+    pieces = [b": keep-alive\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', *text_reply("a").pieces]
+    assert (await turn_of(Reply(pieces))).response == "a"
 
 
 @pytest.mark.parametrize(
@@ -96,24 +124,18 @@ async def test_usage_is_kept_as_reported_last() -> None:
         ("tool_calls", ModelFinishReason.TOOL_CALLS),
         ("function_call", ModelFinishReason.TOOL_CALLS),
         ("content_filter", ModelFinishReason.CONTENT_FILTER),
-        ("eos", ModelFinishReason.OTHER),
+        ("eos", ModelFinishReason.STOP),
+        ("end_turn", ModelFinishReason.STOP),
+        ("model_length", ModelFinishReason.LENGTH),
+        ("MAX_TOKENS", ModelFinishReason.LENGTH),
+        ("tool_use", ModelFinishReason.TOOL_CALLS),
+        ("SAFETY", ModelFinishReason.CONTENT_FILTER),
+        ("error", ModelFinishReason.OTHER),
     ],
 )
 async def test_finish_reasons_are_mapped(theirs: str, ours: ModelFinishReason) -> None:
     """Each reason of the endpoint has a word of ours, unknown ones are `other` (F071)."""
     assert (await turn_of(text_reply("a", finish=theirs))).finish_reason is ours
-
-
-async def test_ids_that_clash_or_lack_are_made_unique() -> None:
-    """Ids `x1`, `x1`, none, none become four, the first as it came, in call order (F059)."""
-    pieces = [call_chunk(at, ("x1", "x1", "", "")[at], "append", f'{{"text": "{at}"}}') for at in range(4)]
-    turn = await turn_of(Reply([*pieces, chunk(finish="tool_calls"), DONE]))
-    assert _calls(turn) == [
-        ("x1", "append", '{"text": "0"}'),
-        ("x1-2", "append", '{"text": "1"}'),
-        ("call", "append", '{"text": "2"}'),
-        ("call-2", "append", '{"text": "3"}'),
-    ]
 
 
 async def test_an_id_used_in_an_earlier_round_is_made_unique() -> None:
@@ -123,13 +145,6 @@ async def test_an_id_used_in_an_earlier_round_is_made_unique() -> None:
     request = REQUEST.model_copy(update={"messages": (*REQUEST.messages, message)})
     turn = await turn_of(Reply([call_chunk(0, "call_0", "now", "{}"), chunk(finish="tool_calls"), DONE]), request)
     assert _calls(turn) == [("call_0-2", "now", "{}")]
-
-
-async def test_two_calls_at_one_index_are_two() -> None:
-    """Another id at the same index is another call (F073)."""
-    pieces = [call_chunk(0, "q1", "file_read", '{"path": "a"}'), call_chunk(0, "q2", "file_read", '{"path": "b"}')]
-    turn = await turn_of(Reply([*pieces, chunk(finish="tool_calls"), DONE]))
-    assert _calls(turn) == [("q1", "file_read", '{"path": "a"}'), ("q2", "file_read", '{"path": "b"}')]
 
 
 async def test_calls_without_index_and_id_are_told_by_their_names() -> None:
@@ -156,11 +171,70 @@ async def test_interleaved_and_repeated_fragments_find_their_call() -> None:
     assert _calls(turn) == [("a", "weigh", '{"n":1}'), ("b", "count", "{}")]
 
 
-async def test_a_cut_argument_text_is_not_repaired() -> None:
-    """Arguments that end inside a string arrive as they are (F058)."""
-    pieces = [call_chunk(0, "k1", "read", '{"id": 7}'), call_chunk(1, "k2", "write", '{"content": "# Rep')]
+async def test_a_call_goes_on_with_another_id_but_without_a_name() -> None:
+    """Servers that draw an id for each fragment, or give it late, still make one call."""
+    pieces = [
+        call_chunk(0, "r1", "weigh", '{"n":'),
+        call_chunk(0, "r2", "", "1"),
+        call_chunk(None, "r3", None, "}"),
+        call_chunk(None, None, "count", "{"),
+        call_chunk(None, "late", None, "}"),
+    ]
     turn = await turn_of(Reply([*pieces, chunk(finish="tool_calls"), DONE]))
-    assert [call[2] for call in _calls(turn)] == ['{"id": 7}', '{"content": "# Rep']
+    assert _calls(turn) == [("r1", "weigh", '{"n":1}'), ("call", "count", "{}")]
+
+
+async def test_calls_without_index_are_told_by_their_ids() -> None:
+    """Fragments that carry an id alone find the call that began under it."""
+    pieces = [
+        call_chunk(None, "a", "weigh", "{"),
+        call_chunk(None, "b", "count", "{"),
+        call_chunk(None, "a", None, "}"),
+        call_chunk(None, None, None, "}"),
+    ]
+    turn = await turn_of(Reply([*pieces, chunk(finish="tool_calls"), DONE]))
+    assert _calls(turn) == [("a", "weigh", "{}"), ("b", "count", "{}")]
+
+
+async def test_a_name_may_come_after_the_call_began() -> None:
+    """Id and arguments wait for the name."""
+    pieces = [
+        call_chunk(0, None, None, "{"),
+        call_chunk(0, "a", None, None),
+        call_chunk(0, None, "weigh", "}"),
+    ]
+    turn = await turn_of(Reply([*pieces, chunk(finish="tool_calls"), DONE]))
+    assert _calls(turn) == [("a", "weigh", "{}")]
+
+
+async def test_the_older_form_of_one_call_is_read() -> None:
+    """`function_call` streams name and arguments without index and id (F076)."""
+    pieces = [
+        chunk({"function_call": {"name": "search", "arguments": ""}}),
+        chunk({"function_call": {"arguments": '{"q":'}}),
+        chunk({"function_call": {"arguments": ' "tea"}'}}),
+    ]
+    turn = await turn_of(Reply([*pieces, chunk(finish="function_call"), DONE]))
+    assert _calls(turn) == [("call", "search", '{"q": "tea"}')]
+    assert turn.finish_reason is ModelFinishReason.TOOL_CALLS
+
+
+async def test_arguments_that_are_no_text_keep_their_value() -> None:
+    """An object, even with a large number, becomes its text; null is blank (F040 F076)."""
+    whole = {"order_id": 123456789012345678901234567890}
+    calls = [{"index": at, "function": {"name": "t", "arguments": it}} for at, it in enumerate((whole, [1], None))]
+    turn = await turn_of(Reply([chunk({"tool_calls": calls}), chunk(finish="tool_calls"), DONE]))
+    assert [call[2] for call in _calls(turn)] == ['{"order_id":123456789012345678901234567890}', "[1]", ""]
+
+
+async def test_text_has_more_than_one_place() -> None:
+    """A content in parts and a refusal are text, reasoning is not."""
+    pieces = [
+        chunk({"reasoning_content": "Hm.", "reasoning": "Hm."}),
+        chunk({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "I "}]}),
+        chunk({"refusal": "cannot."}),
+    ]
+    assert (await turn_of(Reply([*pieces, chunk(finish="stop"), DONE]))).response == "I cannot."
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
@@ -179,22 +253,6 @@ async def test_a_call_without_a_name_breaks_the_protocol() -> None:
     assert turn.code == "model_protocol"
 
 
-async def test_an_empty_answer_is_an_empty_turn() -> None:
-    """Nothing said and a stop is for the loop to judge (F061)."""
-    reply = Reply([chunk({"role": "assistant", "content": ""}), chunk(finish="stop"), usage_chunk(1200, 2), DONE])
-    usage = ModelUsage(input_tokens=1200, output_tokens=2)
-    assert await turn_of(reply) == ModelObservation(finish_reason=ModelFinishReason.STOP, response="", usage=usage)
-
-
-@pytest.mark.parametrize("marker", [b"", DONE], ids=["end of body", "end marker"])
-async def test_an_answer_without_finish_reason_is_no_turn(marker: bytes) -> None:
-    """An end of the body or an end marker alone does not finish a turn (F070)."""
-    async with serving(Reply([chunk({"content": "All done"}) + marker])) as endpoint, adapter_at(endpoint) as model:
-        turn = await assembled(model.stream(REQUEST))
-    assert isinstance(turn, Breach)
-    assert turn.code == "model_stream_ended"
-
-
 async def test_a_connection_lost_after_the_finish_reason_loses_only_usage() -> None:
     """The turn was complete; what follows it may be missing."""
     turn = await turn_of(Reply([chunk({"content": "Done."}), chunk(finish="stop")], cut=True))
@@ -208,3 +266,11 @@ async def test_a_slow_first_byte_is_waited_for() -> None:
         turn = await assembled(model.stream(REQUEST))
     assert isinstance(turn, ModelObservation)
     assert turn.response == "late"
+
+
+async def test_a_model_may_think_for_minutes() -> None:
+    """Only connecting has a short time-out; an open connection may be silent for ten minutes (F085)."""
+    async with serving(text_reply("a")) as endpoint, adapter_at(endpoint) as model:
+        timeout = model._client.timeout
+    assert isinstance(timeout, Timeout)
+    assert (timeout.connect, timeout.read, timeout.write) == (10, 600, 600)

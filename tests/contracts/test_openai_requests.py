@@ -1,11 +1,13 @@
 """What the OpenAI adapter sends, and under which key."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from orchestral_temporal.adapters.models.openai import OpenAIModel
+from orchestral_temporal.adapters.models.openai_wire import CallIds
 from orchestral_temporal.ports import ModelFault
 from orchestral_temporal.protocol.model import (
     ContinuationPart,
@@ -26,6 +28,7 @@ from orchestral_temporal.testing.model_contract import REQUEST, assembled
 from tests.contracts.openai_endpoint import (
     KEY,
     adapter_at,
+    case_data,
     text_reply,
 )
 from tests.contracts.sse_server import serving
@@ -118,6 +121,51 @@ async def test_arguments_that_were_no_object_are_sent_as_valid_json(written: Any
     assert json.loads(arguments) == {"invalid_arguments": written}
 
 
+async def test_odd_names_of_past_calls_are_sent_in_letters_that_pass() -> None:
+    """A name that the model made up must not make the next request invalid; offered names go as they are (F056)."""
+    case = case_data("F056")
+    names = [name for name in case["names"] if name]
+    calls = [ToolCallPart(call_id=f"c{at}", name=name, arguments={}) for at, name in enumerate([*names, "my.tool"])]
+    tool = ModelToolDefinition(name="my.tool", description="A tool.", input_schema={})
+    body = await _sent(_request((ModelRole.ASSISTANT, list(calls)), tools=(tool,)))
+    sent = [call["function"]["name"] for call in body["messages"][0]["tool_calls"]]
+    assert sent[-1] == "my.tool"
+    assert [name for name in sent[:-1] if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name)] == []
+    assert sent[:4] == ["notes_append", "Notes_Append", "notes-append", "functions_notes_append"]
+
+
+@pytest.mark.parametrize("name", ["F049", "F050", "F053"])
+async def test_the_schemas_of_the_cases_are_sent_as_registered(name: str) -> None:
+    """Whatever a tool's schema says reaches the endpoint; only a missing type and properties are added."""
+    case = case_data(name)
+    match name:
+        case "F049":
+            schemas = [case["schema"]]
+        case "F050":
+            schemas = case["schemas"][:3]
+        case _:
+            schemas = [_with_extra(case["schema_template"], each["additionalProperties"]) for each in case["cases"]]
+    tools = tuple(
+        ModelToolDefinition(name=f"t{at}", description="A tool.", input_schema=schema)
+        for at, schema in enumerate(schemas)
+    )
+    functions = [tool["function"] for tool in (await _sent(_request(tools=tools)))["tools"]]
+    assert [function["parameters"] for function in functions] == [
+        {"type": "object", "properties": {}, **schema} for schema in schemas
+    ]
+    assert not [function for function in functions if "strict" in function]
+
+
+def _with_extra(template: dict[str, Any], extra: Any) -> dict[str, Any]:
+    """The schema of F053 with that rule for keys that it does not name."""
+    schema: dict[str, Any] = json.loads(json.dumps(template))
+    labels = schema["properties"]["labels"]
+    labels["additionalProperties"] = extra
+    if extra == "absent":
+        del labels["additionalProperties"]
+    return schema
+
+
 @pytest.mark.parametrize(
     ("schema", "parameters"),
     [
@@ -182,7 +230,7 @@ async def test_the_smaller_output_cap_is_sent() -> None:
 async def test_openai_itself_gets_the_cap_under_its_new_name() -> None:
     """OpenAI's newer models refuse `max_tokens`."""
     model = OpenAIModel("m", api_key=KEY)
-    body = model._body(REQUEST)
+    body = model._body(REQUEST, CallIds("as_is"))
     await model.close()
     assert body["max_completion_tokens"] == 256
     assert "max_tokens" not in body
@@ -196,6 +244,9 @@ async def test_extra_fields_are_sent_and_are_part_of_the_identity() -> None:
     assert model.descriptor.capabilities.max_context_tokens == 128_000
     assert model.descriptor.extensions == {"orchestral-temporal/extra-body": {"temperature": 0}}
     assert model.redispatchable
+    await model.close()
+    model = OpenAIModel("m", api_key=KEY, call_ids="short9")
+    assert model.descriptor.extensions == {"orchestral-temporal/call-ids": "short9"}
     await model.close()
 
 

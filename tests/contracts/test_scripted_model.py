@@ -27,18 +27,19 @@ from orchestral_temporal.testing.scripted import ScriptedModel, load_scenario, l
 STOP: Json = {"finish": "stop"}
 
 
-def _script(turn: Turn) -> list[Json]:
-    """The turn of a contract check as a round of a script."""
+def _script(turn: Turn, number: int) -> list[Json]:
+    """The turn of a contract check as a round of a script; ids are the script's, so they differ by round."""
     if turn.refusal is not None:
         retryable = turn.refusal in {ModelErrorCode.RATE_LIMITED, ModelErrorCode.UNAVAILABLE}
         return [{"error": {"code": turn.refusal.value, "message": "no", "retryable": retryable}}]
     items: list[Json] = [{"text": delta} for delta in turn.text]
     for index, call in enumerate(turn.calls):
-        items.append({"type": "tool_call_start", "call_id": f"c{index}", "name": call.name, "extensions": {}})
+        items.append({"type": "tool_call_start", "call_id": f"c{number}-{index}", "name": call.name, "extensions": {}})
         items.extend(
-            {"type": "tool_call_arguments_delta", "call_id": f"c{index}", "delta": delta} for delta in call.arguments
+            {"type": "tool_call_arguments_delta", "call_id": f"c{number}-{index}", "delta": delta}
+            for delta in call.arguments
         )
-        items.append({"type": "tool_call_end", "call_id": f"c{index}"})
+        items.append({"type": "tool_call_end", "call_id": f"c{number}-{index}"})
     if turn.usage is not None:
         items.append({"type": "usage", "usage": turn.usage.model_dump(mode="json")})
     if turn.silent:
@@ -50,7 +51,7 @@ def _script(turn: Turn) -> list[Json]:
 
 @asynccontextmanager
 async def _serve(turn: Turn) -> AsyncIterator[ModelBackend]:
-    yield ScriptedModel([_script(turn)])
+    yield ScriptedModel([_script(turn, number) for number in (1, 2, 3)])
 
 
 def _request(number: int, run_id: str = "r-1") -> ModelRequest:

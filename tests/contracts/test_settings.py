@@ -10,6 +10,7 @@ from orchestral_temporal.hosting.loading import PACKAGED, find_config, load_sett
 from orchestral_temporal.hosting.settings import (
     AgentSettings,
     OpenAIModelSettings,
+    RetrySettings,
     ScriptedModelSettings,
     Settings,
     TemporalSettings,
@@ -128,7 +129,8 @@ def test_an_openai_model_keeps_its_key_as_a_reference(tmp_path: Path) -> None:
 agents:
   a:
     model: {adapter: openai, model: m, base_url: "http://127.0.0.1:8000/v1", api_key: env:KEY,
-            context_tokens: 128000, max_output_tokens: 8000}
+            context_tokens: 128000, max_output_tokens: 8000, call_ids: short9,
+            retry: {max_retries: 5, base_delay_ms: 200}, retry_after_cap_ms: 120000}
 """
     assert load_settings(written(tmp_path, text)).agents["a"].model == OpenAIModelSettings(
         model="m",
@@ -136,6 +138,9 @@ agents:
         api_key=SecretRef("env", "KEY"),
         context_tokens=128_000,
         max_output_tokens=8_000,
+        call_ids="short9",
+        retry=RetrySettings(max_retries=5, base_delay_ms=200, max_delay_ms=8_000),
+        retry_after_cap_ms=120_000,
     )
 
 

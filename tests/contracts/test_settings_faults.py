@@ -12,7 +12,7 @@ AGENT = "agents: {default: {}}\n"
 TOOLS = "file_read, search, file_search, text_search, python:MODULE:FUNCTION"
 ROOT_KEYS = "temporal, queues, artifacts, approvals, timeouts, live_text, agents"
 AGENT_KEYS = "model, instructions, tools, policy, limits, run_limits, skills, input_requests, strict_calls"
-MODEL_KEYS = "context_tokens, max_output_tokens, adapter, model, base_url, api_key"
+MODEL_KEYS = "context_tokens, max_output_tokens, retry, retry_after_cap_ms, adapter, model, base_url, api_key, call_ids"
 POLICY_TOOLS = (
     "file_read, search, file_search, text_search, "
     "file_write, file_edit, apply_patch, exec, exec_command, write_stdin, artifact_read"
@@ -137,6 +137,28 @@ FAULTS = [
     (
         model("adapter: openai, model: m, base_url: 'https://u:" + SENTINEL + "@h/v1'"),
         "1: agents.a.model.base_url must be a URL without user and password; a secret is a reference in api_key.",
+    ),
+    (
+        model("adapter: openai, model: m, base_url: 'https://h/v1?key=" + SENTINEL + "'"),
+        "1: agents.a.model.base_url must be a URL that ends with its path; a secret is a reference in api_key.",
+    ),
+    (
+        model("adapter: openai, model: m, call_ids: short"),
+        "1: agents.a.model.call_ids must be one of 'as_is' or 'short9'.",
+    ),
+    (model("adapter: offline, retry: 3"), "1: agents.a.model.retry must be a mapping, not a number."),
+    (model("adapter: offline, retry: {max_retries: -1}"), "1: agents.a.model.retry.max_retries must be at least 0."),
+    (
+        model("adapter: offline, retry: {base_delay_ms: 9000}"),
+        "1: agents.a.model.retry.base_delay_ms must be at most max_delay_ms, 8000.",
+    ),
+    (
+        model("adapter: offline, retry: {max_delay_ms: 60001}"),
+        "1: agents.a.model.retry.max_delay_ms must be at most 60000.",
+    ),
+    (
+        model("adapter: offline, retry_after_cap_ms: 600001"),
+        "1: agents.a.model.retry_after_cap_ms must be at most 600000.",
     ),
     (
         model("adapter: openai, model: m, base_url: 'ftp://h'"),

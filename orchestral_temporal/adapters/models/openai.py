@@ -1,55 +1,45 @@
-"""OpenAI, and every endpoint that speaks its chat completions: streamed text and tool calls (decision 30).
+"""OpenAI, and every endpoint that speaks its chat completions: streamed text and tool calls (decision 30)."""
 
-The stream is read as plain JSON and checked against the few fields we use. The SDK's own chunk classes promise fields
-that compatible servers leave out, and its types would hide that.
-"""
-
+import json
+import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 from ipaddress import ip_address
+from typing import cast
 from urllib.parse import quote, urlsplit
 
+from httpx2 import HTTPError, TimeoutException
 from openai import (
     APIConnectionError,
     APIError,
+    APIStatusError,
     AsyncOpenAI,
     AsyncStream,
     DefaultAsyncHttpxClient,
     Timeout,
 )
-from pydantic import BaseModel, NonNegativeInt
 
+from orchestral_temporal.adapters.masking import Mask
+from orchestral_temporal.adapters.models.openai_faults import another_language, is_error, refused, unreachable
+from orchestral_temporal.adapters.models.openai_stream import Chunk, Reader
 from orchestral_temporal.adapters.models.openai_wire import (
+    CallIds,
+    CallIdStyle,
     chat_messages,
     chat_tool,
     mended,
-    mended_text,
-    refused,
-    unreachable,
     unsupported,
 )
-from orchestral_temporal.ports import ModelFault
-from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.model import (
-    Finish,
     ModelCapabilities,
     ModelDescriptor,
-    ModelError,
-    ModelErrorCode,
     ModelEvent,
-    ModelFinishReason,
     ModelRequest,
     ModelStreamEvent,
-    ModelUsage,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallEnd,
-    ToolCallPart,
-    ToolCallStart,
-    UsageSnapshot,
 )
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -60,16 +50,8 @@ SILENCE = timedelta(minutes=10)
 CONNECT = timedelta(seconds=10)
 """Longest wait for a connection: a host that does not answer by then is down."""
 
-FINISH_REASONS = {
-    "stop": ModelFinishReason.STOP,
-    "length": ModelFinishReason.LENGTH,
-    "tool_calls": ModelFinishReason.TOOL_CALLS,
-    "function_call": ModelFinishReason.TOOL_CALLS,
-    "content_filter": ModelFinishReason.CONTENT_FILTER,
-}
-
-CUT_SHORT = {ModelFinishReason.LENGTH, ModelFinishReason.CONTENT_FILTER}
-"""Reasons after which nobody knows whether a call was complete: its end is not claimed."""
+LOGGERS = ("openai._base_client", "httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy")
+"""Who writes of requests and answers into the log, at debug level even the headers of an answer."""
 
 
 class OpenAIModel:
@@ -88,6 +70,8 @@ class OpenAIModel:
         timeout: Longest silence on an open connection, the wait for the first byte included.
         connect_timeout: Longest wait for a connection.
         extra_body: Fields sent with every request as they are, such as `temperature`. Part of the descriptor.
+        call_ids: `as_is` echoes the call ids that the model gave; `short9` sends nine letters and digits for each, for
+            endpoints that take no others. Part of the descriptor when it is `short9`.
 
     Raises:
         ValueError: there is no key, or a header cannot carry it.
@@ -106,10 +90,13 @@ class OpenAIModel:
         timeout: timedelta = SILENCE,
         connect_timeout: timedelta = CONNECT,
         extra_body: JsonObject | None = None,
+        call_ids: CallIdStyle = "as_is",
     ) -> None:
         self._model = model
-        self._secret = _checked_key(api_key or os.environ.get("OPENAI_API_KEY", ""))
+        key = _checked_key(api_key or os.environ.get("OPENAI_API_KEY", ""))
+        self._mask = Mask(key)
         self._extra_body = extra_body or {}
+        self._call_ids: CallIdStyle = call_ids
         self.max_output_tokens = max_output_tokens
         self.descriptor = ModelDescriptor(
             backend_id=f"openai/{model}",
@@ -120,20 +107,24 @@ class OpenAIModel:
                 structured_output=False,
                 max_context_tokens=context_tokens,
             ),
-            extensions={"orchestral-temporal/extra-body": self._extra_body} if self._extra_body else {},
+            extensions=_extensions(self._extra_body, call_ids),
         )
         url = base_url or OPENAI_URL
         self._client = AsyncOpenAI(
-            api_key=self._secret,
+            api_key=key,
             base_url=url,
             max_retries=0,
             timeout=Timeout(timeout.total_seconds(), connect=connect_timeout.total_seconds()),
             http_client=DefaultAsyncHttpxClient(trust_env=False) if _is_loopback(url) else None,
         )
+        for name in LOGGERS:
+            logging.getLogger(name).addFilter(self._mask)
 
     async def close(self) -> None:
         """Give the connections back; the model can stream no more."""
         await self._client.close()
+        for name in LOGGERS:
+            logging.getLogger(name).removeFilter(self._mask)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStreamEvent, None]:
         """Ask once, as `ModelBackend.stream` says.
@@ -152,41 +143,50 @@ class OpenAIModel:
                 )
 
     async def _turn(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        reader = _Reader(_call_ids(request))
+        ids = CallIds(self._call_ids)
+        body = self._body(request, ids)
+        reader = Reader(ids.taken)
         try:
-            async with await self._open(request) as chunks:
+            async with await self._open(request, body) as answer, aclosing(_chunks(answer)) as chunks:
                 async for chunk in chunks:
-                    for payload in reader.read(_Chunk.model_validate(chunk)):
+                    if is_error(chunk):
+                        raise refused(chunk, self._mask, time.time())
+                    for payload in reader.read(Chunk.model_validate(chunk)):
                         yield payload
-        except APIConnectionError as error:
-            # After the finish reason only the usage can be missing: the turn stands.
-            if reader.finish is None:
-                raise ModelFault(unreachable(error)) from None
+        except APIStatusError as error:
+            status, headers = error.status_code, error.response.headers
+            raise refused(cast("Json", error.body), self._mask, time.time(), status=status, headers=headers) from None
+        except (APIConnectionError, HTTPError) as error:
+            # After the finish reason only the usage can be missing. A break after output is an end without a finish
+            # reason, like any other (F070).
+            cause = error.__cause__ or error
+            if reader.finish is None and (isinstance(cause, TimeoutException) or not reader.spoke):
+                raise unreachable(self._client.base_url.host, cause) from None
         except APIError as error:
-            raise ModelFault(refused(error, self._secret, time.time())) from None
-        except ValueError:
-            message = "the endpoint sent a stream that is not made of chat completion chunks"
-            raise ModelFault(ModelError(code=ModelErrorCode.PROTOCOL, message=message)) from None
+            raise refused(cast("Json", error.body), self._mask, time.time()) from None
+        except (ValueError, RecursionError):
+            raise another_language() from None
         for payload in reader.end():
             yield payload
 
-    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+    async def _open(self, request: ModelRequest, body: JsonObject) -> AsyncStream[object]:
         return await self._client.post(
             "/chat/completions",
             cast_to=object,
-            body=mended(self._body(request)),
+            body=mended(body),
             # Ids of any alphabet fit into a header this way; plain ones stay as they are.
             options={"headers": {"Idempotency-Key": quote(request.request_id, safe="/:")}},
             stream=True,
             stream_cls=AsyncStream[object],
         )
 
-    def _body(self, request: ModelRequest) -> JsonObject:
+    def _body(self, request: ModelRequest, ids: CallIds) -> JsonObject:
         if request.output_schema is not None:
             raise unsupported("A request for structured output (`output_schema`)")
+        offered = {tool.name for tool in request.tools}
         body: JsonObject = {
             "model": self._model,
-            "messages": [chat for message in request.messages for chat in chat_messages(message)],
+            "messages": [chat for message in request.messages for chat in chat_messages(message, ids, offered)],
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -200,101 +200,26 @@ class OpenAIModel:
         return body | self._extra_body
 
 
-class _Function(BaseModel):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Fragment(BaseModel):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(BaseModel):
-    content: str | None = None
-    tool_calls: list[_Fragment] | None = None
-
-
-class _Choice(BaseModel):
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: NonNegativeInt | None = None
-    completion_tokens: NonNegativeInt | None = None
-
-
-class _Chunk(BaseModel):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-
-
-class _Reader:
-    """Chunks of one answer into events; `taken` are call ids that the conversation already uses."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.finish: ModelFinishReason | None = None
-        self._taken = set(taken)
-        self._calls: list[str] = []
-        self._open: dict[int | None, tuple[str, str]] = {}
-
-    def read(self, chunk: _Chunk) -> Iterator[ModelEvent]:
-        """The events that a chunk adds."""
-        for choice in (chunk.choices or [])[:1]:
-            delta = choice.delta or _Delta()
-            if delta.content:
-                yield TextDelta(delta=delta.content)
-            for fragment in delta.tool_calls or []:
-                yield from self._fragment(fragment)
-            if choice.finish_reason:
-                self.finish = FINISH_REASONS.get(choice.finish_reason, ModelFinishReason.OTHER)
-        if chunk.usage:
-            usage = ModelUsage(input_tokens=chunk.usage.prompt_tokens, output_tokens=chunk.usage.completion_tokens)
-            yield UsageSnapshot(usage=usage)
-
-    def end(self) -> Iterator[ModelEvent]:
-        """The events that end the turn; none when the endpoint never said that it ends."""
-        if self.finish is None:
+async def _chunks(answer: AsyncStream[object]) -> AsyncGenerator[Json, None]:
+    """The JSON values of an answer; one that is not a stream of events may be a single value (F076)."""
+    if "event-stream" not in answer.response.headers.get("content-type", ""):
+        whole = (await answer.response.aread()).strip()
+        if whole.startswith((b"{", b"[")):
+            yield json.loads(whole)
             return
-        if self.finish not in CUT_SHORT:
-            for call_id in self._calls:
-                yield ToolCallEnd(call_id=call_id)
-        yield Finish(reason=self.finish)
-
-    def _fragment(self, fragment: _Fragment) -> Iterator[ModelEvent]:
-        function = fragment.function or _Function()
-        their_id, name = fragment.id or "", function.name or ""
-        known = self._open.get(fragment.index)
-        # Servers repeat an index for a second call with another id (F073), or send neither index nor id (F074).
-        another = their_id != known[0] if known and their_id else fragment.index is None and bool(name)
-        if known is None or another:
-            known = self._open[fragment.index] = (their_id, self._unique(their_id))
-            self._calls.append(known[1])
-            yield ToolCallStart(call_id=known[1], name=mended_text(name))
-        if function.arguments:
-            yield ToolCallArgumentsDelta(call_id=known[1], delta=function.arguments)
-
-    def _unique(self, their_id: str) -> str:
-        """An id that the conversation does not know yet: theirs if it is new, else with the next free number.
-
-        It depends on the request and the stream alone, so a request sent again gives the same ids (divergence 6).
-        """
-        base = mended_text(their_id).strip() or "call"
-        call_id, number = base, 1
-        while call_id in self._taken:
-            number += 1
-            call_id = f"{base}-{number}"
-        self._taken.add(call_id)
-        return call_id
+    # What was read whole is read here once more: a stream of events under another name.
+    async for chunk in answer:
+        yield cast("Json", chunk)  # the SDK read it as JSON
 
 
-def _call_ids(request: ModelRequest) -> Iterator[str]:
-    for message in request.messages:
-        for part in message.content:
-            if isinstance(part, ToolCallPart):
-                yield part.call_id
+def _extensions(extra_body: JsonObject, call_ids: CallIdStyle) -> JsonObject:
+    """What changes requests and so belongs to the backend's identity; nothing for the defaults."""
+    found: JsonObject = {}
+    if extra_body:
+        found["orchestral-temporal/extra-body"] = extra_body
+    if call_ids != "as_is":
+        found["orchestral-temporal/call-ids"] = call_ids
+    return found
 
 
 def _checked_key(api_key: str) -> str:

@@ -1,13 +1,11 @@
-"""What a chat-completions endpoint is sent, and what its refusals mean; beside `openai.py`, without any I/O."""
+"""What a chat-completions endpoint is sent; beside `openai.py`, without any I/O."""
 
 import json
-from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
-from math import isfinite
-from typing import assert_never
-
-from openai import APIConnectionError, APIError, APIStatusError
+import re
+from collections.abc import Container, Iterator
+from hashlib import sha256
+from string import ascii_letters, digits
+from typing import Final, Literal, assert_never
 
 from orchestral_temporal.ports import ModelFault
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -24,34 +22,62 @@ from orchestral_temporal.protocol.model import (
     ToolResultPart,
 )
 
-QUOTED_CHARACTERS = 500
-"""Characters of an endpoint's own words that an error repeats."""
+CallIdStyle = Literal["as_is", "short9"]
+"""How call ids are written on the wire: as the model gave them, or as nine letters and digits."""
 
-SECRET_CHARACTERS = 8
-"""A key shorter than this is a dummy such as `none`; masking it would only garble messages."""
-
-CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
-"""What endpoints call a request that is too long, in lower case."""
-
-QUOTA_CODES = {"insufficient_quota"}
-"""What endpoints call a limit that no waiting lifts, in lower case."""
-
-CODES: dict[int, ModelErrorCode] = {
-    HTTPStatus.UNAUTHORIZED: ModelErrorCode.AUTHENTICATION,
-    HTTPStatus.PAYMENT_REQUIRED: ModelErrorCode.AUTHENTICATION,
-    HTTPStatus.FORBIDDEN: ModelErrorCode.AUTHENTICATION,
-    HTTPStatus.REQUEST_TIMEOUT: ModelErrorCode.UNAVAILABLE,
-    HTTPStatus.CONFLICT: ModelErrorCode.UNAVAILABLE,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ModelErrorCode.CONTEXT_LENGTH_EXCEEDED,
-    HTTPStatus.TOO_MANY_REQUESTS: ModelErrorCode.RATE_LIMITED,
-}
-"""What an error status means; any other below 500 is `invalid_request`, from there on `unavailable`."""
-
-RETRYABLE = {ModelErrorCode.RATE_LIMITED, ModelErrorCode.UNAVAILABLE}
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SHORT9: Final = re.compile(r"[A-Za-z0-9]{9}")
+_ALPHABET: Final = digits + ascii_letters
 
 
-def chat_messages(message: ModelMessage) -> Iterator[JsonObject]:
+class CallIds:
+    """The ids of one request's calls on the wire: each call's different, each in the endpoint's style (F059 F077).
+
+    They depend on the conversation alone, which only grows at its end: each later round and each other process writes
+    the same ones. The journal keeps the originals.
+    """
+
+    def __init__(self, style: CallIdStyle) -> None:
+        self._style = style
+        self._open: dict[str, list[str]] = {}
+        self._written: set[str] = set()
+
+    @property
+    def taken(self) -> set[str]:
+        """Every id that a call has here or on the wire: a new call needs another one."""
+        return self._written | self._open.keys()
+
+    def of_call(self, call_id: str) -> str:
+        """The id of the next call."""
+        number = 1
+        while (written := self._candidate(call_id, number)) in self._written:
+            number += 1
+        self._written.add(written)
+        self._open.setdefault(call_id, []).append(written)
+        return written
+
+    def of_result(self, call_id: str) -> str:
+        """The id of the call that a result answers: of several with one id the first that has no answer yet."""
+        waiting = self._open.get(call_id)
+        return waiting.pop(0) if waiting else self._candidate(call_id, 1)
+
+    def _candidate(self, call_id: str, number: int) -> str:
+        if self._style == "as_is":
+            return call_id if number == 1 else f"{call_id}-{number}"
+        if number == 1 and _SHORT9.fullmatch(call_id):
+            return call_id
+        drawn = int.from_bytes(sha256(f"{number}/{call_id}".encode("utf-8", "surrogatepass")).digest())
+        letters = (drawn // len(_ALPHABET) ** place % len(_ALPHABET) for place in range(9))
+        return "".join(_ALPHABET[letter] for letter in letters)
+
+
+def chat_messages(message: ModelMessage, ids: CallIds, offered: Container[str] = ()) -> Iterator[JsonObject]:
     """A message as the endpoint knows it; each tool result is a message of its own.
+
+    Args:
+        message: Of the conversation, whose messages come in order.
+        ids: Of the conversation.
+        offered: Names of the tools that the request offers; a call of any other is written with a name that fits.
 
     Raises:
         ModelFault: unsupported; the message holds an image or a file.
@@ -63,11 +89,12 @@ def chat_messages(message: ModelMessage) -> Iterator[JsonObject]:
             case TextPart():
                 texts.append(part.text)
             case JsonPart():
-                texts.append(_compact(part.value))
+                texts.append(compact(part.value))
             case ToolCallPart():
-                calls.append(_chat_call(part))
+                calls.append(_chat_call(part, ids.of_call(part.call_id), offered))
             case ToolResultPart():
-                yield {"role": "tool", "tool_call_id": part.call_id, "content": _compact(part.result)}
+                answered = ids.of_result(part.call_id)
+                yield {"role": "tool", "tool_call_id": answered, "content": compact(part.result)}
             case ContinuationPart():
                 pass  # opaque state of another backend: this one has none
             case DataPart():
@@ -115,99 +142,18 @@ def mended_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def unreachable(error: APIConnectionError) -> ModelError:
-    """What it means that no answer came, or only a part of one."""
-    cause = type(error.__cause__ or error).__name__
-    message = f"no answer, or not all of it, came from {error.request.url.host} ({cause})"
-    return ModelError(code=ModelErrorCode.UNAVAILABLE, message=message, retryable=True)
-
-
-def refused(error: APIError, secret: str, now: float) -> ModelError:
-    """What an error status, or an error inside a stream, means; `secret` is masked, `now` is in seconds since 1970."""
-    headers: Mapping[str, str] = error.response.headers if isinstance(error, APIStatusError) else {}
-    status = error.status_code if isinstance(error, APIStatusError) else _status(error.code)
-    kinds = {kind.lower() for kind in (error.code, error.type) if isinstance(kind, str)}
-    code = ModelErrorCode.CONTEXT_LENGTH_EXCEEDED if kinds & CONTEXT_CODES else _code(status)
-    hard = bool(kinds & QUOTA_CODES) or headers.get("x-should-retry") == "false"
-    details: dict[str, int | str | None] = {
-        "status": status,
-        "code": _quoted(error.code, secret),
-        "type": _quoted(error.type, secret),
-        "retry_after_ms": _retry_after_ms(headers, now),
-    }
-    return ModelError(
-        code=code,
-        message=_quoted(_words(error), secret) or "",
-        retryable=code in RETRYABLE and not hard,
-        details={key: value for key, value in details.items() if value is not None},
-    )
-
-
-def _chat_call(part: ToolCallPart) -> JsonObject:
-    # Servers read the arguments of past calls again, and many demand an object (F055). What a model wrote that is none
-    # is kept beneath a key that says so.
-    arguments: Json = part.arguments
-    if not isinstance(arguments, dict):
-        arguments = {"invalid_arguments": arguments}
-    return {
-        "id": part.call_id,
-        "type": "function",
-        "function": {"name": part.name, "arguments": _compact(arguments)},
-    }
-
-
-def _compact(value: Json) -> str:
+def compact(value: Json) -> str:
+    """A value as JSON text without white space."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _code(status: int) -> ModelErrorCode:
-    server_side = status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return CODES.get(status) or (ModelErrorCode.UNAVAILABLE if server_side else ModelErrorCode.INVALID_REQUEST)
-
-
-def _status(code: str | None) -> int:
-    """The status that an error inside a stream names as its code; without one the endpoint is in trouble (F068)."""
-    known = {str(status.value) for status in HTTPStatus}
-    return int(code) if code in known else HTTPStatus.INTERNAL_SERVER_ERROR.value
-
-
-def _words(error: APIError) -> str:
-    """The endpoint's own sentence; the SDK leaves it out where it does not stand in the usual place."""
-    match error.body:
-        case str(words) | {"detail": str(words)} if words:
-            return f"{error.message} - {words}"
-        case _:
-            return error.message
-
-
-def _quoted(text: str | None, secret: str) -> str | None:
-    """Words from outside: without the key, without lone surrogates, cut to a length (F113)."""
-    if text is None:
-        return None
-    masked = text.replace(secret, "[key]") if len(secret) >= SECRET_CHARACTERS else text
-    return mended_text(masked)[:QUOTED_CHARACTERS]
-
-
-def _retry_after_ms(headers: Mapping[str, str], now: float) -> int | None:
-    """Milliseconds that the endpoint asks us to wait; null if it does not say (F064)."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is None:
-        asked = headers.get("retry-after", "")
-        seconds = _number(asked)
-        milliseconds = 1000 * (_date(asked) - now if seconds is None else seconds)
-    return round(milliseconds) if milliseconds > 0 else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) else 0
-
-
-def _date(text: str) -> float:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0
+def _chat_call(part: ToolCallPart, call_id: str, offered: Container[str]) -> JsonObject:
+    # Servers read past calls again. Many demand an object as arguments (F055): what a model wrote that is none is kept
+    # beneath a key that says so. And they refuse odd names (F056): what a model made up is spelt in letters that pass.
+    name = part.name
+    if name not in offered and not _NAME.fullmatch(name):
+        name = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
+    arguments = part.arguments
+    written = compact(arguments if isinstance(arguments, dict) else {"invalid_arguments": arguments})
+    function: JsonObject = {"name": name, "arguments": written}
+    return {"id": call_id, "type": "function", "function": function}
