@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from orchestral_temporal.adapters.artifacts.local import LocalArtifacts
     from orchestral_temporal.adapters.models.offline import OfflineModel
     from orchestral_temporal.adapters.models.openai import OpenAIModel
     from orchestral_temporal.api import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from orchestral_temporal.core.start import StartRefused
     from orchestral_temporal.hosting.embed import OrchestralPlugin, build_worker
     from orchestral_temporal.protocol.errors import ProtocolError
+    from orchestral_temporal.runtime.artifacts import ArtifactMissing
     from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown, RunHandle, Turn
     from orchestral_temporal.temporal.watch import Frame
 
@@ -31,8 +33,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "AgentClient",
+    "ArtifactMissing",
     "ContinuityUnknown",
     "Frame",
+    "LocalArtifacts",
     "OfflineModel",
     "OpenAIModel",
     "OrchestralPlugin",
@@ -51,12 +55,14 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "adapters.artifacts.local": ("LocalArtifacts",),
     "adapters.models.offline": ("OfflineModel",),
     "adapters.models.openai": ("OpenAIModel",),
     "api": ("Agent", "Policy", "RunLimits", "Tool", "ToolCall", "ToolFailed", "ToolRejected", "tool"),
     "core.start": ("StartRefused",),
     "hosting.embed": ("OrchestralPlugin", "build_worker"),
     "protocol.errors": ("ProtocolError",),
+    "runtime.artifacts": ("ArtifactMissing",),
     "temporal.client": ("AgentClient", "ContinuityUnknown", "RunHandle", "Turn"),
     "temporal.watch": ("Frame",),
 }

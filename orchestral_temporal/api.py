@@ -1,24 +1,39 @@
 """What a user's own code imports: `Agent`, `tool`, `Policy`, limits, and what a tool function meets while it runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, overload
 
-from orchestral_temporal.ports import ModelBackend, Tool, ToolCall, ToolFailed, ToolRejected
-from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, FunctionOptions
+from orchestral_temporal.ports import (
+    CannotTell,
+    DidNotHappen,
+    Happened,
+    ModelBackend,
+    Reconciled,
+    Tool,
+    ToolCall,
+    ToolFailed,
+    ToolRejected,
+)
+from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, RECONCILE_ATTRIBUTE, FunctionOptions
 from orchestral_temporal.protocol.limits import MoneyAmount, RunLimits
 from orchestral_temporal.protocol.tools import ApprovalPolicy, ToolConcurrency, ToolIdempotency
 
 __all__ = [
     "Agent",
     "Approval",
+    "CannotTell",
     "Concurrency",
+    "DidNotHappen",
+    "Happened",
     "Idempotency",
     "MoneyAmount",
     "Policy",
+    "Reconcile",
+    "Reconciled",
     "RunLimits",
     "Tool",
     "ToolCall",
@@ -35,6 +50,9 @@ Approval = Literal["never", "ask", "deny"]
 
 Concurrency = Literal["parallel_safe", "per_run_serial", "global_serial"]
 """What may run beside a call of the tool."""
+
+Reconcile = Callable[..., Reconciled] | Callable[..., Awaitable[Reconciled]]
+"""A function that is asked what became of a lost attempt; it takes the parameters of its tool."""
 
 Member = TypeVar("Member")
 Name = TypeVar("Name", bound=str)
@@ -106,6 +124,7 @@ def tool(
     approval: Approval = "never",
     concurrency: Concurrency = "per_run_serial",
     timeout: timedelta | None = None,
+    reconcile: Reconcile | None = None,
 ) -> Callable[[Function], Function]: ...
 
 
@@ -119,11 +138,16 @@ def tool(
     approval: Approval = "never",
     concurrency: Concurrency = "per_run_serial",
     timeout: timedelta | None = None,
+    reconcile: Reconcile | None = None,
 ) -> Function | Callable[[Function], Function]:
     """Mark a function as a tool; the function itself stays as it is and can be called as before.
 
     Name and description default to the function's own. A parameter hinted as `ToolCall` gets the running call and is
     not shown to the model. Without `timeout` a call may take as long as the host allows.
+
+    `reconcile` is a function with the same parameters that is asked when a worker was lost while the tool was at work:
+    it looks, changes nothing, and says `Happened(output)`, `DidNotHappen()` or `CannotTell()`. Without it the effect of
+    a lost `non_idempotent` call is unknown and the run fails. It has half a minute; an exception is `CannotTell()`.
 
     Raises:
         ValueError: an option has a value that does not exist; the sentence names it and the ones that do.
@@ -141,6 +165,7 @@ def tool(
 
     def mark(marked: Function) -> Function:
         setattr(marked, OPTIONS_ATTRIBUTE, options)
+        setattr(marked, RECONCILE_ATTRIBUTE, reconcile)
         return marked
 
     return mark if function is None else mark(function)

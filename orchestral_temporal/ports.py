@@ -1,9 +1,10 @@
 """Holes: the small protocols that adapters fill. No code."""
 
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.model import (
@@ -12,7 +13,7 @@ from orchestral_temporal.protocol.model import (
     ModelRequest,
     ModelStreamEvent,
 )
-from orchestral_temporal.protocol.tools import ToolDescriptor
+from orchestral_temporal.protocol.tools import ToolDescriptor, ToolOutcome
 
 
 class ModelFault(Exception):  # noqa: N818 -- the wire calls it a fault of the model, not a Python error
@@ -64,6 +65,45 @@ class ToolFailed(Exception):  # noqa: N818 -- the wire's word
         self.code, self.message, self.retryable = code, message, retryable
 
 
+class NotStarted(Exception):  # noqa: N818 -- what happened, and no error
+    """A tool must not begin, since nobody wants this attempt any more; `outcome` is how the call ends."""
+
+    def __init__(self, outcome: ToolOutcome) -> None:
+        super().__init__("Nobody wants this attempt of the call any more; its tool did not begin.")
+        self.outcome = outcome
+
+
+class Clock(Protocol):
+    """Seconds since some moment, counted also while the process is frozen or the machine asleep."""
+
+    def __call__(self) -> float:
+        """The seconds so far."""
+        ...
+
+
+class EffectFence(Protocol):
+    """The record that must stand before a tool with effects begins: whoever finds it knows that it may have worked.
+
+    `put_up` runs on the guard's event loop; the questions may be asked from any thread (decision 15).
+    """
+
+    async def put_up(self) -> None:
+        """Put the call on record, or renew the record; return when that is durable.
+
+        Raises:
+            NotStarted: the attempt was given up or its run cancelled.
+        """
+        ...
+
+    def fresh(self) -> bool:
+        """Whether the record is so young that nobody can have given the attempt up: an effect may begin."""
+        ...
+
+    def lapsed(self) -> bool:
+        """Whether the record stands but was not renewed in time, so that the attempt may have been given up."""
+        ...
+
+
 class ToolCall(Protocol):
     """What a running tool knows of its call."""
 
@@ -102,7 +142,20 @@ class ToolCall(Protocol):
         ...
 
     def should_yield(self) -> bool:
-        """Whether somebody wants the call to return what it has."""
+        """Whether to return what there is: somebody wants it, the call is over, or this worker may have lost it.
+
+        The last is so when nothing was heard from the server for longer than a heartbeat time-out, as after a pause of
+        the whole process. A tool that prepares for long looks here just before its own effect, from any thread.
+        """
+        ...
+
+    def confirm(self) -> Future[None]:
+        """The last look of an adapter, after its way to the thread or loop that runs the tool, before foreign code.
+
+        Done at once in almost all cases; after a pause of the process it asks the server. May be called from any
+        thread but must not be waited for on the guard's event loop, which answers it. It fails with `NotStarted`,
+        which the adapter lets pass; then nothing may run.
+        """
         ...
 
 
@@ -130,6 +183,39 @@ class Tool(Protocol):
     @property
     def view_contract(self) -> str:
         """The version of `view`, `orchestral.model-output/identity/v1` if it returns the output."""
+        ...
+
+
+@dataclass(frozen=True)
+class Happened:
+    """The effect took place, and this is the output that the lost attempt would have returned."""
+
+    output: object
+
+
+@dataclass(frozen=True)
+class DidNotHappen:
+    """The effect did not take place and never will: no request of the lost attempt is still on its way."""
+
+
+@dataclass(frozen=True)
+class CannotTell:
+    """Nobody knows; the effect stays unknown and the call is not repeated."""
+
+
+Reconciled = Happened | DidNotHappen | CannotTell
+"""What a tool says of the effect of a lost attempt."""
+
+
+@runtime_checkable
+class ReconcilingTool(Tool, Protocol):
+    """A tool that can be asked what became of an attempt whose outcome was lost (decision 16, divergence 3)."""
+
+    async def reconcile(self, arguments: JsonObject, call: ToolCall) -> Reconciled:
+        """Find out, without any effect, what became of an earlier attempt of this call.
+
+        `call.idempotency_key` is the one that attempt had. An exception counts as `CannotTell`.
+        """
         ...
 
 

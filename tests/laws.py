@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _ROOM: Final = "tests/temporal"
+_CRASH: Final = "tests/crash"
 
 LAWS: Final[Mapping[str, tuple[str, ...]]] = {
     "A1": (f"{_ROOM}/test_delivery.py::test_text_answer_is_delivered",),
@@ -20,10 +21,33 @@ LAWS: Final[Mapping[str, tuple[str, ...]]] = {
     "A5": (f"{_ROOM}/test_delivery.py::test_run_without_limits_goes_on_as_long_as_it_is_useful",),
     "B1": (f"{_ROOM}/test_write_ahead.py::test_attempt_is_written_before_the_backend_starts",),
     "B2": (f"{_ROOM}/test_write_ahead.py::test_delivered_run_folds_to_terminal",),
+    "B6": (f"{_ROOM}/test_write_ahead.py::test_a_tool_runs_only_after_its_turn_is_written",),
     "E2": (f"{_ROOM}/test_tools.py::test_model_goes_on_after_a_tool_that_did_not_work",),
+    "E3": (
+        f"{_CRASH}/test_cuts.py::test_a_call_observed_and_not_yet_run_runs_once",
+        f"{_CRASH}/test_cuts.py::test_a_committed_call_is_served_from_the_history",
+        f"{_CRASH}/test_fence.py::test_a_killed_tool_worker_doubles_no_effect",
+    ),
+    "E4": (
+        f"{_CRASH}/test_fence.py::test_a_killed_tool_worker_doubles_no_effect",
+        f"{_CRASH}/test_fence.py::test_a_worker_frozen_before_its_fence_makes_no_late_effect",
+        f"{_CRASH}/test_fence.py::test_a_worker_frozen_behind_its_fence_reports_that_nothing_happened",
+        f"{_CRASH}/test_fence.py::test_a_worker_frozen_for_too_long_makes_no_late_effect",
+    ),
+    "E7": (
+        f"{_ROOM}/test_groups.py::test_safe_calls_run_side_by_side_and_answer_in_call_order",
+        f"{_ROOM}/test_groups.py::test_other_calls_run_one_after_another",
+    ),
     "F4": (f"{_ROOM}/test_limits.py::test_model_steps_end_the_run_at_the_boundary",),
     "F5": (f"{_ROOM}/test_limits.py::test_tool_calls_end_the_run_at_the_boundary",),
     "I1": (f"{_ROOM}/test_replay.py::test_finished_run_replays_on_a_new_worker_with_identical_events",),
+    "I2": (
+        f"{_CRASH}/test_worker_killed.py::test_a_model_that_must_not_be_asked_twice_is_not",
+        f"{_CRASH}/test_worker_killed.py::test_a_lost_attempt_is_made_again_and_paid_for",
+        f"{_CRASH}/test_worker_stopped.py::test_a_stream_is_handed_on",
+        f"{_CRASH}/test_worker_stopped.py::test_work_is_handed_on",
+    ),
+    "I3": (f"{_CRASH}/test_cuts.py::test_a_registered_input_is_committed_once",),
     "I6": (
         f"{_ROOM}/test_identity.py::test_open_run_started_again_is_the_same_run",
         f"{_ROOM}/test_identity.py::test_finished_run_started_again_is_the_same_run",
@@ -36,18 +60,29 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
     "A1": (f"{_ROOM}/test_cli.py::test_a_question_about_the_folder_is_answered_with_nothing_there",),
     "A2": (f"{_ROOM}/test_cli.py::test_one_run_is_the_same_whoever_looks",),
     "A3": (f"{_ROOM}/test_cli.py::test_one_run_is_the_same_whoever_looks",),
-    "I1": (
-        "tests/crash/test_server_killed.py::test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing",
-        "tests/crash/test_server_killed.py::test_a_machine_that_dies_with_all_on_it",
-        "tests/crash/test_worker_killed.py::test_another_process_goes_on",
-        "tests/crash/test_worker_killed.py::test_a_stream_starts_again",
-        "tests/crash/test_worker_stopped.py::test_a_stream_is_handed_on",
+    "E4": (
+        f"{_ROOM}/test_fencing.py::test_the_fence_is_on_record_while_the_tool_works",
+        f"{_ROOM}/test_fencing.py::test_a_call_that_was_given_up_before_its_fence_does_not_begin",
+        f"{_ROOM}/test_fencing.py::test_a_worker_that_was_frozen_looks_before_it_acts",
+        f"{_ROOM}/test_fencing.py::test_a_second_try_behind_a_fence_does_not_run",
+        f"{_CRASH}/test_server_killed.py::test_a_call_that_ends_while_the_server_is_away_keeps_its_outcome",
+        f"{_CRASH}/test_worker_stopped.py::test_a_call_with_effects_is_given_back_with_its_fence",
     ),
+    "I1": (
+        f"{_CRASH}/test_server_killed.py::test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing",
+        f"{_CRASH}/test_server_killed.py::test_a_machine_that_dies_with_all_on_it",
+        f"{_CRASH}/test_worker_killed.py::test_another_process_goes_on",
+        f"{_CRASH}/test_worker_killed.py::test_a_stream_starts_again",
+        f"{_CRASH}/test_worker_stopped.py::test_a_stream_is_handed_on",
+    ),
+    "I3": (f"{_ROOM}/test_cli.py::test_a_run_is_not_started_a_second_time",),
 }
 """Promise → further tests with a real server that would fail without it."""
 
 CASES: Final = (
-    *("F008", "F014", "F019", "F043", "F044", "F046", "F047", "F049", "F050", "F052", "F053", "F055", "F056"),
-    *("F085", "F097", "F098", "F109", "F110", "F128", "F133", "F134"),
+    *("F002", "F004", "F005", "F008", "F010", "F013", "F014", "F019", "F040", "F041", "F043", "F044", "F046", "F047"),
+    *("F049", "F050", "F052", "F053", "F055", "F056", "F058", "F059", "F061", "F062", "F064", "F065", "F067", "F068"),
+    *("F070", "F071", "F073", "F074", "F076", "F077", "F085", "F097", "F098", "F109", "F110", "F112", "F113", "F118"),
+    *("F119", "F127", "F128", "F133", "F134"),
 )
 """Given cases that are settled, those whose rest comes in a later part included."""

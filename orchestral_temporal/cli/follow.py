@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestral_temporal.cli.screen import JsonScreen, Screen, Terminal, answer, answer_json, note
+from orchestral_temporal.hosting.artifacts import artifact_store
 from orchestral_temporal.hosting.connection import connect
 from orchestral_temporal.hosting.pollers import unserved
 from orchestral_temporal.hosting.process import CANCELLED, ENDINGS, GOOD, UNKNOWN, refused_code, stop_signals
@@ -57,7 +58,8 @@ async def watch_run(settings: Settings, run_id: str, *, as_json: bool) -> int:
     client = await connect(settings.temporal)
     with _screen(as_json=as_json) as screen:
         screen.note(f"run {run_id}")
-        return await _followed(AgentClient(client).run(run_id), screen)
+        runs = AgentClient(client, artifacts=artifact_store(settings))
+        return await _followed(runs.run(run_id), screen)
 
 
 async def run_task(settings: Settings, asked: Asked, *, as_json: bool) -> int:

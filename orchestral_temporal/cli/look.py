@@ -1,12 +1,11 @@
-"""`list`, `inspect`, `events` and `cancel`: looking at runs, and the one word to them that there is so far."""
+"""`list`, `inspect`, `events`, `artifacts` and `cancel`: looking at runs, and the one word to them so far."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
-from orchestral_temporal.cli.screen import answer, answer_json
+from orchestral_temporal.cli.screen import answer, answer_json, answer_table, result_of
+from orchestral_temporal.hosting.artifacts import artifact_store, copy_artifact
 from orchestral_temporal.hosting.connection import connect
 from orchestral_temporal.hosting.process import GOOD
 from orchestral_temporal.hosting.settings import Settings
@@ -35,7 +34,7 @@ async def list_runs(settings: Settings, wanted: Wanted, *, as_json: bool) -> int
     """A table, or a JSON object for each run."""
     status = AgentRunStatus(_one_of("--status", wanted.status, tuple(AgentRunStatus))) if wanted.status else None
     waiting = _one_of("--waiting", wanted.waiting, WAITING) if wanted.waiting else None
-    runs = await _client(settings)
+    runs = await runs_of(settings)
     found = [
         each
         async for each in runs.find(status=status, waiting=waiting, session_id=wanted.session_id, limit=wanted.limit)
@@ -44,7 +43,7 @@ async def list_runs(settings: Settings, wanted: Wanted, *, as_json: bool) -> int
         for each in found:
             answer_json(_json(each))
     else:
-        _print_table([_row(each) for each in found])
+        answer_table(COLUMNS, [_row(each) for each in found])
     return GOOD
 
 
@@ -69,29 +68,14 @@ def _row(run: Listed) -> tuple[str, ...]:
     return tuple(cell or "-" for cell in cells)
 
 
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    """A table on a terminal; elsewhere the same cells between tabs, whole."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        for row in (COLUMNS, *rows):
-            answer("\t".join(row))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
 async def inspect_run(settings: Settings, run_id: str, *, as_json: bool) -> int:
     """The wire view as JSON, or its main points."""
-    run = (await _client(settings)).run(run_id)
+    run = (await runs_of(settings)).run(run_id)
     if as_json:
         answer_json(dump(await run.inspect()))
         return GOOD
     ended = await run.closed()
-    seen = ended.result if ended is not None else await run.look()
+    seen = result_of(ended) if ended is not None else await run.look()
     kept = ("session_id", "status", "round", "tool_calls", "usage", "text", "failure", "reason", "refused")
     answer(f"run: {run_id}")
     for key in kept:
@@ -112,7 +96,7 @@ def _line(value: Json) -> str:
 
 async def print_events(settings: Settings, run_id: str, *, after: int, more: bool, as_json: bool) -> int:
     """The journal, one record a line."""
-    run = (await _client(settings)).run(run_id)
+    run = (await runs_of(settings)).run(run_id)
     async for record in run.events(after, more=more):
         if as_json:
             answer_json(dump(record))
@@ -123,9 +107,17 @@ async def print_events(settings: Settings, run_id: str, *, after: int, more: boo
 
 async def cancel_run(settings: Settings, run_id: str, reason: str) -> int:
     """The acknowledgement as JSON."""
-    answer_json(dump(await (await _client(settings)).run(run_id).cancel(reason)))
+    answer_json(dump(await (await runs_of(settings)).run(run_id).cancel(reason)))
     return GOOD
 
 
-async def _client(settings: Settings) -> AgentClient:
-    return AgentClient(await connect(settings.temporal), task_queue=settings.queues.runs)
+async def get_artifact(settings: Settings, reference: str, file: Path) -> int:
+    """The bytes of an artifact into a file; how many they were."""
+    answer(f"{await copy_artifact(settings, reference, file)} bytes")
+    return GOOD
+
+
+async def runs_of(settings: Settings) -> AgentClient:
+    """A client of the server, queue and store that the settings name."""
+    client = await connect(settings.temporal)
+    return AgentClient(client, task_queue=settings.queues.runs, artifacts=artifact_store(settings))

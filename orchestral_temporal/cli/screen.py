@@ -3,12 +3,14 @@
 import json
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Final, Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from orchestral_temporal.protocol.base import JsonObject
@@ -31,6 +33,22 @@ def answer_json(value: JsonObject) -> None:
     """Write one JSON object as one line to standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
+
+
+def answer_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on a terminal; elsewhere the same cells between tabs, whole. A cell is one line."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    cells = [[" ".join(_CONTROL.sub("", cell).split()) for cell in row] for row in rows]
+    if not console.is_terminal:
+        for row in (columns, *cells):
+            answer("\t".join(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
 
 
 def note(sentence: str) -> None:
@@ -92,7 +110,7 @@ class JsonScreen:
 
     def finish(self, turn: Turn) -> None:
         """`{"type":"result",…}` and the result object."""
-        answer_json({"type": "result", **turn.result})
+        answer_json({"type": "result", **result_of(turn)})
 
 
 class Terminal:
@@ -141,9 +159,10 @@ class Terminal:
         """What the run says on standard output, how it ended on standard error."""
         self._draw("")
         self._live.stop()
-        said = _answer(turn)
+        result = result_of(turn)
+        said = result["text"] or result["delivery"] or result["partial_delivery"]
         if said is not None:
-            answer(said)
+            answer(_plain(said))
         failure = turn.failure
         if failure is not None:
             self.note(f"{turn.status}: {failure['message']} ({failure['code']})")
@@ -160,11 +179,12 @@ class Terminal:
             self._live.update(Text(_tail(_CONTROL.sub("", text), width, height - 2)), refresh=True)
 
 
-def _answer(turn: Turn) -> str | None:
-    if turn.text is not None:
-        return turn.text
-    value = turn.result["delivery"] or turn.result["partial_delivery"]
-    return json.dumps(value) if value is not None else None
+def result_of(turn: Turn) -> JsonObject:
+    """The result with its whole text; where that cannot be read, a note says so and the result names the artifact."""
+    if isinstance(turn.stored, Exception):
+        note(str(turn.stored))
+        return turn.result
+    return {**turn.result, "text": turn.text}
 
 
 def _plain(value: object) -> str:

@@ -8,12 +8,12 @@ from orchestral_temporal.core.limits import ARGUMENT_BYTES, CALLS_PER_TURN, MESS
 from orchestral_temporal.core.schema import beyond_bounds
 from orchestral_temporal.core.state import OpenCall, RunState
 from orchestral_temporal.protocol import ids
-from orchestral_temporal.protocol.activities import Item, ToolsPart
+from orchestral_temporal.protocol.activities import BoundTool, Item, StoredText, ToolsPart
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelObservation, ObservedToolCall
-from orchestral_temporal.protocol.tools import Rejected, ToolDescriptor
-from orchestral_temporal.protocol.words import JsonObject, Word, kind_of, parse_json
+from orchestral_temporal.protocol.tools import Rejected
+from orchestral_temporal.protocol.words import JsonObject, Word, kind_of, parse_exact_json
 
 RESERVED: Final = {
     "orchestral_request_input": "input_requests_disabled",
@@ -53,9 +53,9 @@ def ceiling(state: RunState, kind: RunLimitKind) -> int | None:
     return min((each for each in pair if each is not None), default=None)
 
 
-def descriptor(part: ToolsPart, tool_id: str) -> ToolDescriptor:
+def bound_tool(part: ToolsPart, tool_id: str) -> BoundTool:
     """The bound tool of an id that `read` has resolved."""
-    return next(tool.descriptor for tool in part.tools if tool.descriptor.tool_id == tool_id)
+    return next(tool for tool in part.tools if tool.descriptor.tool_id == tool_id)
 
 
 def read(state: RunState, observation: ModelObservation) -> Opened | Fatal:
@@ -103,7 +103,7 @@ def read_arguments(text: str) -> tuple[JsonObject, Rejected | None]:
     if text.startswith(LEFT_OUT):
         return _quoted(text), _unreadable(f"they have more than {ARGUMENT_BYTES} bytes")
     try:
-        value = parse_json(text)
+        value = parse_exact_json(text)
     except ProtocolError as fault:
         # The reader's own words on syntax differ between Python versions, and what stands here is part of a digest.
         syntax = isinstance(fault.__context__, JSONDecodeError)
@@ -128,6 +128,13 @@ def bounded(observation: ModelObservation) -> ModelObservation:
         for call in observation.tool_calls
     )
     return observation.model_copy(update={"tool_calls": calls})
+
+
+def abridged(observation: ModelObservation, stored: StoredText) -> ModelObservation:
+    """An observation whose text lies in the artifact store: its beginning and a sentence that names the whole."""
+    beginning = observation.response[:MESSAGE_CHARACTERS]
+    said = f"{beginning}\n<cut here: the whole text, {stored.size} bytes, is the artifact {stored.digest}>"
+    return observation.model_copy(update={"response": said})
 
 
 def _quoted(text: str) -> JsonObject:

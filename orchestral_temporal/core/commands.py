@@ -2,14 +2,13 @@
 
 from typing import assert_never
 
-from orchestral_temporal.core import ending
+from orchestral_temporal.core import batch, ending
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.limits import COMMANDS_PER_RUN, MESSAGE_CHARACTERS, REFUSALS_KEPT
 from orchestral_temporal.core.reducer import admit
 from orchestral_temporal.core.start import Start, StartRefused, start_refused
 from orchestral_temporal.core.state import (
     CancelModelCall,
-    CancelToolCall,
     ModelOpen,
     Refusal,
     ToolsOpen,
@@ -113,8 +112,7 @@ def _stop(work: Work, command_id: str) -> None:
     """An open call is waited for, since only its worker knows what it did; all else ends at once."""
     phase = work.state.phase
     if isinstance(phase, ToolsOpen):
-        work.set(phase=phase.model_copy(update={"stopping": command_id}))
-        work.want(CancelToolCall())
+        batch.stop(work, phase, command_id)
         return
     if isinstance(phase, ModelOpen):
         work.want(CancelModelCall())

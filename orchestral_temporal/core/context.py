@@ -16,11 +16,12 @@ FRAME_TOKENS = 64
 
 
 class Plan(Word):
-    """The size of the next request and what it may be, in tokens."""
+    """The size of the next request, what it may be, and the output cap it is planned for, in tokens."""
 
     bound: int
     estimate: int
     budget: int
+    cap: int
 
     @property
     def overflows(self) -> bool:
@@ -47,13 +48,16 @@ def plan(state: RunState, part: ModelPart) -> Plan:
     estimate = sum(each.estimate for each in state.headers) + (tools.estimate if tools else 0)
     window = part.descriptor.capabilities.max_context_tokens
     limit = part.max_context_tokens if window is None else min(window, part.max_context_tokens)
-    return Plan(bound=bound, estimate=estimate, budget=limit - part.reserved_output_tokens)
+    learned = state.capacity
+    cap = part.reserved_output_tokens if learned.output_cap is None else learned.output_cap
+    budget = limit - cap if learned.input_budget is None else min(limit - cap, learned.input_budget)
+    return Plan(bound=bound, estimate=estimate, budget=budget, cap=cap)
 
 
-def attempt(state: RunState, part: ModelPart, planned: Plan, number: int) -> ModelAttempt:
+def attempt(state: RunState, planned: Plan, number: int) -> ModelAttempt:
     """The words of the next attempt: the context by name, its newest items by digest, their texts when short."""
     tools = state.tools.digest if state.tools else ""
-    cap = part.reserved_output_tokens
+    cap = planned.cap
     return ModelAttempt(
         run_id=state.start.run_id,
         agent=state.start.options.agent,

@@ -9,7 +9,7 @@ from orchestral_temporal.core.state import AppendSession, Ended, OpenCall, RunSt
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import PendingRecord, SessionAppend, SessionAppended
 from orchestral_temporal.protocol.commands import Cancel
-from orchestral_temporal.protocol.content import text_content
+from orchestral_temporal.protocol.content import Content, stored_text, text_content
 from orchestral_temporal.protocol.delivery import (
     AgentDelivery,
     AgentFailure,
@@ -164,10 +164,16 @@ def _provenance(work: Work, supporting: tuple[str, ...]) -> Provenance:
     )
 
 
-def deliver(work: Work, text: str) -> None:
-    """Commit the answer and the delivery together (A1)."""
+def _last_said(state: RunState) -> Content:
+    """The last text of the model; one that lies in the artifact store is named, not repeated."""
+    stored = state.last_stored
+    return text_content(state.last_response) if stored is None else stored_text(stored.digest)
+
+
+def deliver(work: Work) -> None:
+    """Commit the answer, which is what the model said last, and the delivery together (A1)."""
     run_id = work.run_id
-    content = text_content(text)
+    content = _last_said(work.state)
     output_event = ids.generic_event_id(run_id, "output")
     delivery = AgentDelivery(
         delivery_id=ids.delivery_id(run_id),
@@ -185,14 +191,14 @@ def deliver(work: Work, text: str) -> None:
 
 
 def limit(work: Work, kind: RunLimitKind, text: str) -> None:
-    """A limit is reached: what was said so far is kept as a partial delivery."""
+    """A limit is reached: `text`, what the model said last or nothing, is kept as a partial delivery."""
     partial = None
     if text:
         partial = PartialDelivery(
             partial_delivery_id=ids.partial_delivery_id(work.run_id),
             run_id=work.run_id,
             spec_digest=work.state.start.envelope.spec_digest,
-            response=text_content(text),
+            response=_last_said(work.state),
             unresolved_issues=(f"The run reached its limit of {kind} before it had finished.",),
             usage=usage_report(work.state),
             provenance=_provenance(work, work.state.supporting[:1]),

@@ -1,7 +1,7 @@
 """One input's work in progress: collects events, effects and WAL records in the order in which they become true."""
 
 from orchestral_temporal.core.reducer import Author, Outcome, append
-from orchestral_temporal.core.state import Effect, RunState, Step
+from orchestral_temporal.core.state import Effect, EffectNote, RunState, Step
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.events import AgentEvent, AgentEventDraft, AgentJournalRecord
 from orchestral_temporal.protocol.wal import (
@@ -19,6 +19,7 @@ class Work:
         self._events: list[AgentJournalRecord] = []
         self._effects: list[Effect] = []
         self._wal: list[GenericCheckpointDraft] = []
+        self._notes: list[EffectNote] = []
 
     @property
     def run_id(self) -> str:
@@ -32,6 +33,10 @@ class Work:
     def want(self, effect: Effect) -> None:
         """Ask the shell for an effect."""
         self._effects.append(effect)
+
+    def note(self, note: EffectNote) -> None:
+        """Say how far a tool call is."""
+        self._notes.append(note)
 
     def record(self, event_id: str, payload: GenericCheckpointEvent) -> None:
         """Add a WAL record."""
@@ -61,6 +66,7 @@ class Work:
             events=tuple(self._events),
             effects=tuple(self._effects),
             wal=tuple(self._wal),
+            notes=tuple(self._notes),
         )
 
     def _draft(self, event_id: str, payload: AgentEvent, cause: str | None) -> AgentEventDraft:

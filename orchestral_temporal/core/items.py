@@ -1,4 +1,4 @@
-"""Context items: what a model request is made of, each known by the digest of its canonical form (decisions 6–8)."""
+"""Context items: what a model request is made of, each known by its exact digest (decisions 6–8)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from orchestral_temporal.protocol.activities import (
     ToolsPart,
 )
 from orchestral_temporal.protocol.content import Content
-from orchestral_temporal.protocol.digest import canonical, digest, sha256
+from orchestral_temporal.protocol.digest import canonical, canonical_and_exact, digest
 from orchestral_temporal.protocol.model import (
     ContinuationPart,
     ModelContent,
@@ -38,7 +38,10 @@ BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True)
 class WrittenItem:
-    """An item with its canonical form and the digest of that: written once, so that no round writes it again."""
+    """An item with its canonical form and its exact digest: written once, so that no round writes it again.
+
+    Two items whose numbers only round to the same double are two items (F040).
+    """
 
     item: Item
     body: bytes
@@ -53,8 +56,8 @@ class WrittenItem:
 
 def written(item: Item) -> WrittenItem:
     """An item in its canonical form."""
-    body = canonical(item)
-    return WrittenItem(item, body, sha256(body))
+    body, exact = canonical_and_exact(item)
+    return WrittenItem(item, body, exact)
 
 
 def measure(item: Item) -> Measure:

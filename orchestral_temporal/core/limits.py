@@ -25,7 +25,10 @@ REASON_BYTES = 4_096
 """UTF-8 bytes of a cancel's reason: it stands in four events and in the result."""
 
 NAME_BYTES = 255
-"""UTF-8 bytes of an agent's or tenant's name."""
+"""UTF-8 bytes of the name of an agent, a tenant, or who settles an effect."""
+
+SETTLEMENT_BYTES = 1_024
+"""UTF-8 bytes of what an operator says of an unknown effect: it stands in every later context of the session."""
 
 WORKSPACES = 32
 """Workspaces of a run: each call of a tool carries them."""
@@ -41,6 +44,9 @@ CALLS_PER_TURN = 128
 
 ATTEMPTS_PER_ROUND = 20
 """Attempts of one model request: a request that ends every worker that takes it must end itself (decision 18)."""
+
+ATTEMPTS_PER_CALL = 20
+"""Attempts of one tool call, for the same reason; between two of them lies a lost worker or a stop of one."""
 
 ACKS_BYTES = 200_000
 """Canonical bytes of acknowledgements in a result: the newest ones; the journal has them all."""
@@ -85,4 +91,16 @@ ARGUMENT_BYTES = 65_536
 """UTF-8 bytes of one call's argument text: a file's content fits, and eight calls stay below one payload."""
 
 MODEL_TURN_BYTES = 400_000
-"""UTF-8 bytes of one turn of a model: its text stands twice in the result of a run."""
+"""UTF-8 bytes of one turn of a model as it stands in history: with other answers it must fit one 4 MB message."""
+
+MODEL_TEXT_BYTES = 200_000
+"""Canonical bytes of a turn's text in history: it stands three times in a run's result, and that is one payload."""
+
+MODEL_STREAM_BYTES = 16_777_216
+"""UTF-8 bytes that one attempt may stream: four times a million tokens, and some ten copies fit a worker's memory."""
+
+FENCE_OUTCOME_BYTES = 32_768
+"""UTF-8 bytes of an observation that rides in a heartbeat: the server keeps it in memory while the call is open."""
+
+RECONCILE_SECONDS = 30
+"""Seconds a tool may take to say what became of a lost attempt: a question to its service, no work."""

@@ -6,12 +6,9 @@ longer open, changes nothing.
 
 from typing import assert_never
 
-from orchestral_temporal.core import commands, context, ending, turn
+from orchestral_temporal.core import attempts, batch, commands, context, ending, turn
 from orchestral_temporal.core.fold import Work
-from orchestral_temporal.core.items import measure, system_item, tools_item, user_item
-from orchestral_temporal.core.reducer import begin as begin_run
-from orchestral_temporal.core.start import Start
-from orchestral_temporal.core.state import (
+from orchestral_temporal.core.inputs import (
     BatchAppended,
     BatchRefused,
     Bound,
@@ -20,20 +17,20 @@ from orchestral_temporal.core.state import (
     ModelFailed,
     ModelFinished,
     ModelLost,
-    ModelOpen,
+    OutcomeArrived,
     PayloadRefused,
-    Preparing,
-    RunState,
-    SessionCursor,
     SessionReady,
-    Step,
+    TimeReached,
     ToolBroken,
     ToolLost,
     ToolObserved,
-    ToolsOpen,
 )
+from orchestral_temporal.core.items import measure, system_item, tools_item, user_item
+from orchestral_temporal.core.reducer import begin as begin_run
+from orchestral_temporal.core.start import Start
+from orchestral_temporal.core.state import ModelOpen, ModelWaiting, Preparing, RunState, SessionCursor, Step, ToolsOpen
 from orchestral_temporal.protocol import ids
-from orchestral_temporal.protocol.activities import Binding, RunPart
+from orchestral_temporal.protocol.activities import Binding, Fence, RunPart
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.events import ResourceBindingSkipped, RunAccepted, RunStarted
 from orchestral_temporal.protocol.run import AgentStartRequest
@@ -52,7 +49,16 @@ def begin(start: Start, part: RunPart, binding: Binding) -> Step:
     )
     admission = commands.admit_start(start, part)
     run = begin_run(request, part.descriptor, admission)
-    work = Work(RunState(start=start, run=run, run_part=part, live_text_ms=binding.timeouts.live_text_ms))
+    timeouts = binding.timeouts
+    work = Work(
+        RunState(
+            start=start,
+            run=run,
+            run_part=part,
+            live_text_ms=timeouts.live_text_ms,
+            uncertainty_grace_ms=timeouts.uncertainty_grace_ms,
+        )
+    )
     spec = start.envelope.spec
     work.host(
         ids.host_run_accepted_id(start.run_id),
@@ -98,7 +104,11 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
                 _model_ended(work, state.phase, given)
         case ToolObserved() | ToolLost() | ToolBroken():
             if isinstance(state.phase, ToolsOpen):
-                _tool_ended(work, state.phase, given)
+                batch.ended(work, state.phase, given)
+        case OutcomeArrived(fence):
+            _outcome_arrived(work, fence)
+        case TimeReached(timer):
+            _time_reached(work, timer)
         case _:
             assert_never(given)
     return work.step()
@@ -136,32 +146,38 @@ def _start_when_ready(work: Work) -> None:
         kind="run_input_committed",
         items=(item,),
     )
-    turn.commit_boundary(work, 1)
+    attempts.commit_boundary(work, 1)
     started = ids.generic_event_id(work.run_id, "started")
     work.provider((started, RunStarted(), None))
     work.set(supporting=(started,))
-    turn.open_round(work)
+    attempts.open_round(work)
 
 
 def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFailed | ModelLost) -> None:
+    if (given.round, given.attempt) != (work.state.round, phase.attempt):
+        return
     match given:
-        case ModelFinished(result):
-            turn.observe(work, result)
-        case ModelFailed(code, error):
-            ending.fail(work, code, error.message, retryable=error.retryable, details=error.details)
-        case ModelLost(abandoned, reason):
-            turn.model_lost(work, phase.attempt, abandoned=abandoned, reason=reason)
+        case ModelFinished(result=result):
+            turn.observe(work, phase, result)
+        case ModelFailed():
+            attempts.failed(work, phase, given)
+        case ModelLost():
+            attempts.lost(work, phase, given)
         case _:
             assert_never(given)
 
 
-def _tool_ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost | ToolBroken) -> None:
-    match given:
-        case ToolObserved(observation):
-            turn.tool_ended(work, phase, observation)
-        case ToolLost(abandoned, reason):
-            turn.tool_lost(work, phase, abandoned=abandoned, reason=reason)
-        case ToolBroken(reason):
-            turn.tool_broken(work, phase, reason)
+def _time_reached(work: Work, timer: str) -> None:
+    match work.state.phase:
+        case ModelWaiting() as waiting:
+            attempts.retry_due(work, waiting, timer)
+        case ToolsOpen() as tools:
+            batch.grace_over(work, tools, timer)
         case _:
-            assert_never(given)
+            pass
+
+
+def _outcome_arrived(work: Work, fence: Fence) -> None:
+    phase = work.state.phase
+    if not isinstance(phase, ToolsOpen) or not batch.outcome_arrived(work, phase, fence):
+        commands.note_refusal(work, "outcome", f"No open call waits for {fence.invocation_id!r}.")

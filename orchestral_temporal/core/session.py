@@ -1,14 +1,24 @@
-"""The session entity's decisions: one active run, batches in order, each once (decision 2)."""
+"""The session entity's decisions: one active run, batches in order, each once (decision 2); settled effects."""
 
+from orchestral_temporal.core.limits import NAME_BYTES, SETTLEMENT_BYTES
 from orchestral_temporal.core.start import StartRefused, start_refused
-from orchestral_temporal.protocol.activities import SessionAppended, SessionBatch, SessionOpen, SessionOpened
+from orchestral_temporal.protocol.activities import (
+    EffectSettled,
+    EffectSettlement,
+    SessionAppended,
+    SessionBatch,
+    SessionOpen,
+    SessionOpened,
+)
 from orchestral_temporal.protocol.base import Word
 from orchestral_temporal.protocol.errors import (
     AgentProtocolErrorCode,
     AgentRejection,
     AgentRejectionCode,
     refuse,
+    require,
 )
+from orchestral_temporal.protocol.validation import require_text
 
 
 class KnownRun(Word):
@@ -21,7 +31,10 @@ class KnownRun(Word):
 
 
 class SessionState(Word):
-    """What a session knows: its journal's head and batches, its runs, and which of them is active."""
+    """What a session knows: its journal's head and batches, its runs, and which of them is active.
+
+    `uncertain` are the calls with an unknown effect, by invocation id; `settlements` what operators said of them.
+    """
 
     session_id: str
     active: str | None = None
@@ -29,6 +42,8 @@ class SessionState(Word):
     last_seq: int = 0
     batches: tuple[SessionBatch, ...] = ()
     runs: dict[str, KnownRun] = {}  # noqa: RUF012 -- pydantic copies the default
+    uncertain: tuple[str, ...] = ()
+    settlements: tuple[EffectSettlement, ...] = ()
 
 
 def admit_open(state: SessionState, wanted: SessionOpen) -> None:
@@ -100,6 +115,7 @@ def append(state: SessionState, batch: SessionBatch) -> tuple[SessionState, Sess
             "last_seq": batch.last_seq,
             "batches": state.batches if empty else (*state.batches, batch),
             "runs": {**state.runs, batch.run_id: run},
+            "uncertain": (*state.uncertain, *batch.uncertain),
         }
     )
     return grown, SessionAppended(head=grown.head, last_seq=grown.last_seq)
@@ -112,6 +128,44 @@ def forget(state: SessionState, run_id: str) -> SessionState:
         return state
     runs = {key: run for key, run in state.runs.items() if key != run_id}
     return state.model_copy(update={"active": None if state.active == run_id else state.active, "runs": runs})
+
+
+def _settlement(state: SessionState, call: str) -> EffectSettlement | None:
+    return next((each for each in state.settlements if each.call == call), None)
+
+
+def admit_settle(state: SessionState, wanted: EffectSettlement) -> None:
+    """Whether an operator may say this of an effect; the same said twice is no conflict, whoever says it.
+
+    Raises:
+        ProtocolError: invalid_spec, a text is blank or too long; invalid_transition, the session knows no unknown
+            effect of that call; duplicate_conflict, it was settled otherwise.
+    """
+    for name, text, limit in (("happened", wanted.happened, SETTLEMENT_BYTES), ("by", wanted.by, NAME_BYTES)):
+        require_text(name, text)
+        long = text is not None and len(text.encode()) > limit
+        require(not long, AgentProtocolErrorCode.INVALID_SPEC, f"`{name}` is longer than {limit} bytes; say less.")
+    require(
+        wanted.call in state.uncertain,
+        AgentProtocolErrorCode.INVALID_TRANSITION,
+        f"The session {state.session_id!r} has no unknown effect of the call {wanted.call[:NAME_BYTES]!r} on record; "
+        "only such an effect can be settled.",
+    )
+    known = _settlement(state, wanted.call)
+    if known is not None and known.happened != wanted.happened:
+        refuse(
+            AgentProtocolErrorCode.DUPLICATE_CONFLICT,
+            f"{known.by!r} has settled the call {wanted.call!r} otherwise, and that stands.",
+        )
+
+
+def settle(state: SessionState, wanted: EffectSettlement) -> tuple[SessionState, EffectSettled]:
+    """Put on record what `admit_settle` has let through; what stands already changes nothing."""
+    known = _settlement(state, wanted.call)
+    if known is not None:
+        return state, EffectSettled(settlement=known, repeated=True)
+    settled = state.model_copy(update={"settlements": (*state.settlements, wanted)})
+    return settled, EffectSettled(settlement=wanted, repeated=False)
 
 
 def read(state: SessionState, after: int, limit: int) -> list[SessionBatch]:

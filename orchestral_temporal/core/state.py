@@ -1,10 +1,11 @@
-"""What a run knows, what reaches it, what it wants done: the closed unions around `advance` (house: the core in words).
+"""What a run knows and what it wants done (house: the core in words).
 
 The state is one serialisable value. It holds headers of facts (digest, sizes, sequence), and text only of what is still
 on its way: arguments of calls not yet run, the newest items while they are short, the last answer.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,31 +13,43 @@ from pydantic import Field
 from orchestral_temporal.core.projection import Run
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.protocol.activities import (
-    Binding,
+    Fence,
     Item,
     Measure,
     ModelAttempt,
     ModelPart,
-    ModelResult,
     PendingRecord,
     RunPart,
     SessionAppend,
-    SessionAppended,
-    SessionOpened,
+    StoredText,
     ToolObservation,
     ToolRequest,
     ToolsPart,
 )
-from orchestral_temporal.protocol.commands import AgentCommandEnvelope
 from orchestral_temporal.protocol.events import AgentJournalRecord
-from orchestral_temporal.protocol.model import ModelError, ModelUsage
+from orchestral_temporal.protocol.model import ModelUsage
 from orchestral_temporal.protocol.tools import Rejected, ToolIdempotency
 from orchestral_temporal.protocol.wal import GenericCheckpointDraft
 from orchestral_temporal.protocol.words import JsonObject, Word
 
 
+class CallAt(StrEnum):
+    """Where one call of a turn stands."""
+
+    WAITING = "waiting"
+    OPEN = "open"
+    UNCERTAIN = "uncertain"
+    SETTLED = "settled"
+    UNKNOWN = "unknown"
+
+
 class OpenCall(Word):
-    """One call of the turn: refused by the run itself, or carried out by a worker."""
+    """One call of the turn: refused by the run itself, or carried out by a worker.
+
+    `attempt` counts from 1; `reconcile` and `recorded` are what its next attempt is asked for; `late` is an outcome
+    that came before the loss it answers; `reason` says why the call is uncertain or unknown. `fenced` says that an
+    attempt was lost behind its fence: what a later one says of itself does not settle that one.
+    """
 
     call_id: str
     name: str
@@ -44,7 +57,14 @@ class OpenCall(Word):
     tool_id: str
     arguments: JsonObject
     refusal: Rejected | None = None
+    at: CallAt = CallAt.WAITING
     attempt: int = 1
+    reconcile: bool = False
+    recorded: str | None = None
+    fenced: bool = False
+    late: Fence | None = None
+    observation: ToolObservation | None = None
+    reason: str = ""
 
 
 class Preparing(Word):
@@ -54,22 +74,41 @@ class Preparing(Word):
 
 
 class ModelOpen(Word):
-    """A model attempt is on its way."""
+    """A model attempt is on its way: the `attempt`-th of its round, after `retry` retries.
+
+    In tokens: `bound` and `estimate` of its request, its input `budget` and its output `cap`.
+    """
 
     at: Literal["model"] = "model"
     attempt: int
+    retry: int = 0
+    bound: int
+    estimate: int
+    budget: int
+    cap: int
+
+
+class ModelWaiting(Word):
+    """A failed attempt will be repeated when its timer fires: the `retry`-th time in this round."""
+
+    at: Literal["retry"] = "retry"
+    attempt: int
+    retry: int
+    reason: str
 
 
 class ToolsOpen(Word):
-    """The calls of one turn and the digests of their results so far; `index` is the call on its way.
+    """The calls of one turn and the digests of the results committed so far, in call order.
 
-    `stopping` is the cancel command that waits for its end.
+    The calls from `index` to before `end` are the group at work (divergence 4): side by side if there is more than one.
+    `stopping` is the cancel command that waits for their end.
     """
 
     at: Literal["tools"] = "tools"
     calls: tuple[OpenCall, ...]
     usage: ModelUsage | None = None
     index: int = 0
+    end: int = 0
     results: tuple[str, ...] = ()
     stopping: str | None = None
 
@@ -80,7 +119,7 @@ class Ended(Word):
     at: Literal["ended"] = "ended"
 
 
-Phase = Annotated[Preparing | ModelOpen | ToolsOpen | Ended, Field(discriminator="at")]
+Phase = Annotated[Preparing | ModelOpen | ModelWaiting | ToolsOpen | Ended, Field(discriminator="at")]
 
 
 class SessionCursor(Word):
@@ -110,8 +149,20 @@ class RecentItem(Word):
     ours: bool
 
 
+class Capacity(Word):
+    """What a backend's refusals of long contexts have taught this run, in tokens (`spec/agent-loop.md` §4).
+
+    `retries` counts them since the last turn; once the input had to shrink, its ceiling stays.
+    """
+
+    retries: int = 0
+    input_budget: int | None = None
+    output_cap: int | None = None
+    input_shrunk: bool = False
+
+
 class RunState(Word):
-    """Everything a run knows between two inputs."""
+    """Everything a run knows between two inputs; `last_stored` is where the whole of a cut `last_response` lies."""
 
     start: Start
     run: Run
@@ -120,6 +171,7 @@ class RunState(Word):
     tools_part: ToolsPart | None = None
     workspaces: tuple[str, ...] = ()
     live_text_ms: int | None = None
+    uncertainty_grace_ms: int = 30_000
     config_digest: str = ""
     model_digest: str = ""
     tools_digest: str = ""
@@ -132,117 +184,15 @@ class RunState(Word):
     sent: int = 0
     recent: tuple[RecentItem, ...] = ()
     usage: ModelUsage = ModelUsage()
+    capacity: Capacity = Capacity()
     tool_calls: int = 0
     last_response: str = ""
+    last_stored: StoredText | None = None
     supporting: tuple[str, ...] = ()
     unreadable_turns: int = 0
     refusals: tuple[Refusal, ...] = ()
     commands: int = 0
     received: int = 0
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Parts of the authority arrived; only those that were asked for are set."""
-
-    binding: Binding
-
-
-@dataclass(frozen=True)
-class SessionReady:
-    """The session is this run's."""
-
-    opened: SessionOpened
-
-
-@dataclass(frozen=True)
-class CommandArrived:
-    """Somebody asks; the envelope's shape and digest are already checked."""
-
-    command: AgentCommandEnvelope
-
-
-@dataclass(frozen=True)
-class PayloadRefused:
-    """Something arrived that is no command of this run."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class ModelFinished:
-    """The open attempt ended with a turn."""
-
-    result: ModelResult
-
-
-@dataclass(frozen=True)
-class ModelFailed:
-    """The open attempt ended with the backend's own error, or one the run's words have for it."""
-
-    code: str
-    error: ModelError
-
-
-@dataclass(frozen=True)
-class ModelLost:
-    """The open attempt will never answer; `abandoned` when its worker said so, else the worker is gone."""
-
-    abandoned: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class ToolObserved:
-    """The open call ended."""
-
-    observation: ToolObservation
-
-
-@dataclass(frozen=True)
-class ToolLost:
-    """The open call will never answer; `abandoned` when its worker said so."""
-
-    abandoned: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class ToolBroken:
-    """The worker failed around the open call; whether the tool had run is not known."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class BatchAppended:
-    """The entity holds the batch that was on its way."""
-
-    appended: SessionAppended
-
-
-@dataclass(frozen=True)
-class BatchRefused:
-    """The entity will never take the batch that was on its way."""
-
-    reason: str
-
-
-Input = (
-    Bound
-    | SessionReady
-    | CommandArrived
-    | PayloadRefused
-    | ModelFinished
-    | ModelFailed
-    | ModelLost
-    | ToolObserved
-    | ToolLost
-    | ToolBroken
-    | BatchAppended
-    | BatchRefused
-)
 
 
 @dataclass(frozen=True)
@@ -271,7 +221,24 @@ class InvokeTool:
 
 @dataclass(frozen=True)
 class CancelToolCall:
-    """Stop the open call and wait for its end."""
+    """Stop an open call and wait for its end."""
+
+    invocation_id: str
+
+
+@dataclass(frozen=True)
+class WakeAfter:
+    """Bring `TimeReached` after so many milliseconds; a running timer of the same name is set anew."""
+
+    timer: str
+    ms: int
+
+
+@dataclass(frozen=True)
+class StopTimer:
+    """Forget a timer."""
+
+    timer: str
 
 
 @dataclass(frozen=True)
@@ -281,14 +248,35 @@ class AppendSession:
     batch: SessionAppend
 
 
-Effect = CallModel | CancelModelCall | InvokeTool | CancelToolCall | AppendSession
+Effect = CallModel | CancelModelCall | InvokeTool | CancelToolCall | WakeAfter | StopTimer | AppendSession
+
+
+EffectAt = Literal["prepared", "invoked", "lost", "observed", "committed", "unknown_effect"]
+
+
+class EffectNote(Word):
+    """One step of a call on its way through `Prepared → Invoked → Observed → Committed | UnknownEffect`.
+
+    `lost` stands between attempts. `said` is the outcome's status, or the reason.
+    """
+
+    invocation_id: str
+    attempt: int
+    tool: str
+    idempotency: ToolIdempotency | None
+    at: EffectAt
+    said: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The answer to an input: the new state, what happened, what must be done now, and its WAL records in order."""
+    """The answer to an input: the new state, what happened, what must be done now.
+
+    `wal` and `notes` are the WAL records and the steps of tool calls, in order.
+    """
 
     state: RunState
     events: tuple[AgentJournalRecord, ...] = ()
     effects: tuple[Effect, ...] = ()
     wal: tuple[GenericCheckpointDraft, ...] = ()
+    notes: tuple[EffectNote, ...] = ()

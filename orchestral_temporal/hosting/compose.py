@@ -9,11 +9,11 @@ from typing import Final, Protocol, assert_never, runtime_checkable
 
 import yaml
 
-from orchestral_temporal.adapters.artifacts.local import LocalArtifacts
 from orchestral_temporal.adapters.models.offline import OfflineModel
 from orchestral_temporal.adapters.tools.functions import function_tool, load_function
 from orchestral_temporal.adapters.tools.workspace import workspace_tools
 from orchestral_temporal.api import Agent, Approval
+from orchestral_temporal.hosting.artifacts import artifact_store
 from orchestral_temporal.hosting.governed import governed
 from orchestral_temporal.hosting.loading import resolve_secret
 from orchestral_temporal.hosting.settings import (
@@ -30,6 +30,7 @@ from orchestral_temporal.ports import ArtifactStore, ModelBackend, Tool
 from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
 from orchestral_temporal.protocol.errors import WordError
 from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.retry import ModelRetryPolicy
 from orchestral_temporal.runtime.agents import (
     CONTEXT_TOKENS,
     DEFAULT_INSTRUCTIONS,
@@ -96,7 +97,7 @@ def compose(
             hosted[name] = host(plan, namespace, roles)
         except WordError as error:
             raise settings.problem(("agents", name, "tools"), _rest(error)) from None
-    return Composition(hosted, models, _worker_settings(settings), LocalArtifacts(settings.artifacts))
+    return Composition(hosted, models, _worker_settings(settings), artifact_store(settings))
 
 
 def compose_agents(agents: Sequence[Agent], namespace: str) -> Mapping[str, HostedAgent]:
@@ -161,6 +162,8 @@ def _plan(
         strict_calls=agent.strict_calls,
         context_tokens=agent.model.context_tokens,
         max_output_tokens=agent.model.max_output_tokens,
+        retry=ModelRetryPolicy.model_validate(agent.model.retry.model_dump()),
+        retry_after_cap_ms=agent.model.retry_after_cap_ms,
     )
 
 
@@ -216,6 +219,7 @@ def _openai(settings: Settings, name: str, given: OpenAIModelSettings) -> ModelB
             base_url=given.base_url,
             context_tokens=given.context_tokens,
             max_output_tokens=given.max_output_tokens,
+            call_ids=given.call_ids,
         )
     except ValueError as error:
         raise settings.problem(("agents", name, "model"), f"cannot be used. {error}".removesuffix(".")) from None

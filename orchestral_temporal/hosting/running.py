@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from orchestral_temporal.hosting.artifacts import artifact_store
 from orchestral_temporal.hosting.compose import ALL_ROLES, compose
 from orchestral_temporal.hosting.connection import Answer, ConnectionFailed, Target, connect, probe, resolve_target
 from orchestral_temporal.hosting.devserver import dev_server
@@ -180,7 +181,7 @@ async def world_for_run(settings: Settings, workspace: Path | None, say: Say) ->
         server = await stack.enter_async_context(dev_server(settings.temporal))
         client = await connect(settings.temporal)
         await warn_of_attributes(client, say)
-        runs = AgentClient(client, task_queue=settings.queues.runs)
+        runs = AgentClient(client, task_queue=settings.queues.runs, artifacts=artifact_store(settings))
         extra = () if workspace is None else (workspace,)
         world = World(runs, workspace_of(settings, workspace), settings, extra, stack)
         if server.started:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from orchestral_temporal.protocol.base import JsonObject, Word
+from orchestral_temporal.protocol.ids import Digest
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.model import (
     ModelDescriptor,
@@ -16,6 +17,7 @@ from orchestral_temporal.protocol.model import (
     ModelUsage,
     ToolResultPart,
 )
+from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
 from orchestral_temporal.protocol.run import AgentDescriptorEnvelope
 from orchestral_temporal.protocol.session import AgentSessionRecord, EffectUncertaintyCommitted
 from orchestral_temporal.protocol.tools import ToolDescriptor, ToolOutcome, ToolPolicyBounds
@@ -60,20 +62,24 @@ class RunPart(Word):
 
 
 class ModelPart(Word):
-    """What the model worker binds; window and output cap in tokens."""
+    """What the model worker binds; window and output cap in tokens, the cap on a provider's retry-after in ms."""
 
     descriptor: ModelDescriptor
     meter: ModelTokenMeterDescriptor
     redispatchable: bool
     max_context_tokens: int
     reserved_output_tokens: int
+    retry: ModelRetryPolicy = ModelRetryPolicy()
+    retry_after_cap_ms: int = 60_000
+    context_recovery: ContextRecoveryPolicy = ContextRecoveryPolicy()
 
 
 class BoundTool(Word):
-    """A tool and the version of what the model sees of its output."""
+    """A tool, the version of what the model sees of its output, and whether it can be asked for a lost effect."""
 
     descriptor: ToolDescriptor
     view_contract: str
+    reconciles: bool = False
 
 
 class ToolsPart(Word):
@@ -160,17 +166,34 @@ class ModelAttempt(Word):
     live_text_ms: int | None = None
 
 
+class StoredText(Word):
+    """A text that lies in the artifact store as UTF-8: the digest of its bytes, and how many there are."""
+
+    digest: Digest
+    size: int
+
+
 class ModelResult(Word):
-    """A finished turn: the observation once, and the measure of the assistant item made of it."""
+    """A finished turn: the observation once, and the measure of the assistant item made of it.
+
+    A text too large for a history is `stored`: the observation then holds its beginning and says so, while `item`
+    measures the whole. `notes` say what was changed on the way, a sentence each.
+    """
 
     observation: ModelObservation
     item: Measure | None
     request_digest: str
     input_bound: int
+    stored: StoredText | None = Field(default=None, exclude_if=lambda stored: stored is None)
+    notes: tuple[str, ...] = Field(default=(), exclude_if=lambda notes: not notes)
 
 
 class ToolRequest(Word):
-    """One call; `invocation_id` is the idempotency key of every attempt of it."""
+    """One attempt of a call; `invocation_id` is the idempotency key of every attempt of it.
+
+    After a lost attempt, `reconcile` says that the tool must first be asked what became of it, and `recorded` names the
+    observation in the artifact store that only has to be read.
+    """
 
     run_id: str
     session_id: str
@@ -182,21 +205,41 @@ class ToolRequest(Word):
     arguments: JsonObject
     part_digest: str
     workspaces: tuple[str, ...] = ()
+    reconcile: bool = False
+    recorded: str | None = None
 
 
 class ToolObservation(Word):
-    """How a call ended: the outcome as the model sees it, the digest of the canonical output, the item's measure."""
+    """How a call ended: the outcome as the model sees it, the digest of the canonical output, the item's measure.
+
+    `notes` say what was changed on the way, a sentence each.
+    """
 
     outcome: ToolOutcome
     output_digest: str | None = None
     item: Measure | None = None
+    notes: tuple[str, ...] = Field(default=(), exclude_if=lambda notes: not notes)
+
+
+class Fence(Word):
+    """What stands on record before a tool with effects may work, and what it answered (decision 15).
+
+    With neither `outcome` nor `stored` (the observation's digest in the artifact store) the call is at work. The same
+    word is the payload of the signal `outcome`, by which a worker reports what the server no longer takes.
+    """
+
+    invocation_id: str
+    attempt: int
+    arguments_digest: Digest
+    outcome: ToolObservation | None = None
+    stored: Digest | None = None
 
 
 class Heartbeat(Word):
     """The details of every beat of an attempt (decision 27); `offset` counts characters before `text`."""
 
     v: Literal[1] = 1
-    fence: JsonObject | None = None
+    fence: Fence | None = None
     request_digest: str | None = None
     offset: int = 0
     text: str = ""
@@ -273,7 +316,10 @@ class SessionAppended(Word):
 
 
 class SessionBatch(Word):
-    """A sealed batch as the entity keeps it: short ones inline, longer ones as a segment in the artifact store."""
+    """A sealed batch as the entity keeps it: short ones inline, longer ones as a segment in the artifact store.
+
+    `uncertain` are the calls of which its records say that nobody knows their effect, by invocation id.
+    """
 
     run_id: str
     number: int
@@ -284,3 +330,22 @@ class SessionBatch(Word):
     records: tuple[AgentSessionRecord, ...] = ()
     segment: str | None = None
     close: bool = False
+    uncertain: tuple[str, ...] = Field(default=(), exclude_if=lambda calls: not calls)
+
+
+class EffectSettlement(Word):
+    """What an operator says of an unknown effect: what `happened`, or null, which means that nothing did.
+
+    `call` is the invocation id, `by` the name of who says it (divergence 30).
+    """
+
+    call: str
+    happened: str | None
+    by: str
+
+
+class EffectSettled(Word):
+    """The settlement that stands; `repeated` when it stood before."""
+
+    settlement: EffectSettlement
+    repeated: bool

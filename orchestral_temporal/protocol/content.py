@@ -60,6 +60,12 @@ def text_content(text: str) -> Content:
     return Content(media_type="text/plain", body=InlineBody(value=text))
 
 
+def stored_text(digest: Digest) -> Content:
+    """Plain text in the artifact store, which knows an artifact by the digest of its bytes."""
+    reference = ArtifactRefWithDigest(artifact_ref=digest, digest=digest)
+    return Content(media_type="text/plain", body=ArtifactBody(value=reference))
+
+
 def validate_list(name: str, contents: tuple[Content, ...]) -> None:
     """Check a content list: at least one, each valid; raises as `validate`."""
     require(bool(contents), AgentProtocolErrorCode.INVALID_SPEC, f"`{name}` is empty; give at least one content.")

@@ -11,6 +11,9 @@ from orchestral_temporal.protocol.tools import ApprovalPolicy, ToolConcurrency, 
 OPTIONS_ATTRIBUTE: Final = "__orchestral_tool__"
 """The attribute of the function that holds its `FunctionOptions`."""
 
+RECONCILE_ATTRIBUTE: Final = "__orchestral_reconcile__"
+"""The attribute of the function that holds the function to ask for a lost effect, if it has one."""
+
 
 class FunctionOptions(Word):
     """The options of a function tool; the defaults hold for a function that nobody has marked.

@@ -1,7 +1,7 @@
 """Tools: what one declares of itself, what it is asked, how it ends (`spec/tools.md` §1 to §6, §15)."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -60,6 +60,10 @@ class ToolIdempotency(StrEnum):
     IDEMPOTENT = "idempotent"
     IDEMPOTENT_WITH_KEY = "idempotent_with_key"
     NON_IDEMPOTENT = "non_idempotent"
+
+
+FENCED: Final = (ToolIdempotency.NON_IDEMPOTENT, ToolIdempotency.IDEMPOTENT_WITH_KEY)
+"""Classes whose calls go on record before they begin: running one of them again is not nothing (decision 15)."""
 
 
 class ToolConcurrency(StrEnum):

@@ -7,6 +7,7 @@ first judges numbers, duplicate keys and depth, the second the shape.
 import json
 import re
 from collections import Counter
+from decimal import Decimal
 from typing import Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -28,6 +29,7 @@ __all__ = [
     "dump",
     "kind_of",
     "parse",
+    "parse_exact_json",
     "parse_json",
     "parse_value",
     "same",
@@ -39,6 +41,12 @@ MAX_DEPTH: Final = 127
 
 _INTEGER_DIGITS: Final = 20
 """Characters of the longest literal that may still be an exact integer (2^64 - 1, or -2^63)."""
+
+_EXACT: Final = 2**53 - 1
+"""The largest integer of which a double is sure."""
+
+_NUMBER_CHARACTERS: Final = 40
+"""Characters of a number in a message: it comes from outside and may be of any length."""
 
 _PATH_CHARACTERS: Final = 120
 """Characters of a field path in a message: keys come from outside and may be of any length."""
@@ -57,6 +65,7 @@ class _Reading:
     def __init__(self, text: str, *, marking: bool) -> None:
         self.rewritten = False
         self.doubled = False
+        self.inexact: str | None = None
         self._marking = marking
         reader = json.JSONDecoder(
             object_pairs_hook=self._object,
@@ -89,6 +98,8 @@ class _Reading:
             refuse(
                 AgentProtocolErrorCode.INVALID_SPEC, "The text holds a number too large for a double; write it as text."
             )
+        if abs(value) > _EXACT and Decimal(literal) != Decimal(value):
+            self.inexact = literal
         return value
 
     def _constant(self, literal: str) -> float:
@@ -102,6 +113,20 @@ def parse_json(text: str | bytes) -> Json:
         ProtocolError: invalid_spec; the text is not JSON, or a number, string or depth is out of the dialect.
     """
     return _read(_decoded(text), marking=False).value
+
+
+def parse_exact_json(text: str | bytes) -> Json:
+    """As `parse_json`, for values that somebody acts on: a large number is what the text says, or refused (F040).
+
+    Raises:
+        ProtocolError: invalid_spec; as `parse_json`, or a number beyond 2^53 that no integer of 64 bits and no double
+            holds exactly.
+    """
+    reading = _read(_decoded(text), marking=False)
+    if reading.inexact is not None:
+        literal = reading.inexact[:_NUMBER_CHARACTERS]
+        refuse(AgentProtocolErrorCode.INVALID_SPEC, f"The number {literal} cannot be kept exactly; write it as text.")
+    return reading.value
 
 
 def parse(kind: type[W], text: str | bytes) -> W:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from orchestral_temporal.core.start import start_refused
-from orchestral_temporal.ports import ModelBackend, TokenMeter, Tool
+from orchestral_temporal.ports import ModelBackend, ReconcilingTool, TokenMeter, Tool
 from orchestral_temporal.protocol.activities import BoundTool, ModelPart, Role, RunPart, ToolsPart
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits, requested_kinds
+from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
 from orchestral_temporal.protocol.run import (
     AgentCapabilities,
     AgentDescriptor,
@@ -37,7 +38,12 @@ CONTEXT_TOKENS: Final = 131_072
 OUTPUT_TOKENS: Final = 4_096
 """Output tokens reserved for one turn where the configuration names none."""
 
+RETRY_AFTER_CAP_MS: Final = 60_000
+"""The longest pause that a provider's retry-after gets where the configuration names none (divergence 7)."""
+
 NO_LIMITS: Final = RunLimits()
+RETRY: Final = ModelRetryPolicy()
+CONTEXT_RECOVERY: Final = ContextRecoveryPolicy()
 
 DEFAULT_INSTRUCTIONS: Final = """\
 You carry out the task you are given and report what you found.
@@ -126,6 +132,9 @@ class AgentPlan:
     strict_calls: bool = False
     context_tokens: int = CONTEXT_TOKENS
     max_output_tokens: int = OUTPUT_TOKENS
+    retry: ModelRetryPolicy = RETRY
+    retry_after_cap_ms: int = RETRY_AFTER_CAP_MS
+    context_recovery: ContextRecoveryPolicy = CONTEXT_RECOVERY
 
 
 def host(plan: AgentPlan, namespace: str, roles: Collection[Role] = tuple(Role)) -> HostedAgent:
@@ -164,13 +173,23 @@ def _model(plan: AgentPlan, backend: ModelBackend) -> HostedModel:
         redispatchable=backend.redispatchable,
         max_context_tokens=plan.context_tokens,
         reserved_output_tokens=plan.max_output_tokens,
+        retry=plan.retry,
+        retry_after_cap_ms=plan.retry_after_cap_ms,
+        context_recovery=plan.context_recovery,
     )
     return HostedModel(part=part, backend=backend, meter=ByteMeter())
 
 
 def _tools(plan: AgentPlan) -> HostedTools:
     guard = ToolGuard(plan.tools)
-    bound = tuple(BoundTool(descriptor=each.descriptor, view_contract=each.view_contract) for each in guard.tools)
+    bound = tuple(
+        BoundTool(
+            descriptor=each.descriptor,
+            view_contract=each.view_contract,
+            reconciles=isinstance(each, ReconcilingTool),
+        )
+        for each in guard.tools
+    )
     return HostedTools(part=ToolsPart(tools=bound, grant=_grant(plan)), guard=guard, roots=plan.roots)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,17 @@ class Manifest:
 
 
 @dataclass(frozen=True)
+class StoredItem:
+    """An item that a history only names, since its text lies in the artifact store, and the way to get it."""
+
+    digest: str
+    load: Callable[[], Awaitable[Item]]
+
+
+Found = Item | StoredItem | Manifest
+
+
+@dataclass(frozen=True)
 class Context:
     """What an attempt's names stand for: `digests` were computed from the items when they came, not taken on trust."""
 
@@ -40,7 +51,7 @@ class Context:
 class HistorySource(Protocol):
     """Reads a run's history backwards and yields the items and manifests in it, newest first."""
 
-    def read(self) -> AsyncIterator[Sequence[Item | Manifest]]:
+    def read(self) -> AsyncIterator[Sequence[Found]]:
         """Yield what each page holds."""
         ...
 
@@ -82,11 +93,19 @@ class ContextItems:
         async with self._pulls:
             async for page in source().read():
                 for each in page:
-                    if not isinstance(each, Manifest):
-                        found[self.put(each).digest] = each
+                    if isinstance(each, Manifest) or (isinstance(each, StoredItem) and each.digest not in digests):
+                        continue
+                    new = await self._loaded(each)
+                    found[new.digest] = new.item
                 if all(each in found for each in digests):
                     return found
         raise ContextMissing("The history of the run does not hold what its session record names.")
+
+    async def _loaded(self, found: Item | StoredItem) -> WrittenItem:
+        """Keep what a history holds or names; what is kept already is not loaded again."""
+        if not isinstance(found, StoredItem):
+            return self.put(found)
+        return self.get(found.digest) or self.put(await found.load())
 
     def get(self, digest: str) -> WrittenItem | None:
         """An item that is kept."""
@@ -138,7 +157,7 @@ class ContextItems:
                     if each.base != each.context:
                         manifests[each.context] = each
                 else:
-                    new = self.put(each)
+                    new = await self._loaded(each)
                     found[new.digest] = new
             listed = self._folded(attempt, manifests)
             if listed is not None:

@@ -9,11 +9,12 @@ It never raises for what a tool, a model or a person does: every ending is an ou
 | schema | the arguments fit the input schema | `rejected/input_schema_violation` |
 | policy | the tool's own bounds let it run without a person | `rejected/policy_denied` |
 | gate | a `global_serial` tool is free in this process | |
-| execute | the tool answers before its deadline | §11, see `_execute` |
-| output | it is JSON, fits its schema and the caps | §12, see `_judge_output` |
+| reconcile | after a lost attempt: the tool says that nothing happened | its earlier output, or an unknown effect |
+| fence | the call is on record, if its tool must not simply run again | `rejected/not_started`, `cancelled` |
+| execute | the tool answers before its deadline | §11, see `_perform` |
+| output | it is JSON, fits its schema and the caps | §12, see `tool_outcomes` |
 
-Policy intersection, plan and approval take the place of *policy* when they come; the effect fence stands between *gate*
-and *execute*.
+Policy intersection, plan and approval take the place of *policy* when they come.
 
 An exception out of a tool is the tool's answer that it failed: `failed/tool_error`, for every class of idempotency. The
 sheet calls a panic an unknown effect, since there nobody is left who could answer; a Python function that raises has
@@ -24,7 +25,7 @@ import asyncio
 import copy
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,28 +35,44 @@ from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
-from orchestral_temporal.core.limits import INLINE_RESULT_BYTES, MESSAGE_CHARACTERS
-from orchestral_temporal.core.output import Output, OutputError, read_output, shortened, without_surrogates
+from orchestral_temporal.core.limits import RECONCILE_SECONDS
 from orchestral_temporal.core.schema import compile_schema
 from orchestral_temporal.core.tool_registry import check_tools
-from orchestral_temporal.ports import Tool, ToolFailed, ToolRejected
+from orchestral_temporal.ports import (
+    CannotTell,
+    DidNotHappen,
+    EffectFence,
+    Happened,
+    NotStarted,
+    Reconciled,
+    ReconcilingTool,
+    Tool,
+    ToolFailed,
+    ToolRejected,
+)
 from orchestral_temporal.protocol.errors import WordError
 from orchestral_temporal.protocol.tools import (
+    FENCED,
     ApprovalPolicy,
     Cancelled,
-    Completed,
-    Failed,
-    InlineOutput,
-    Rejected,
     ToolConcurrency,
     ToolDescriptor,
-    ToolIdempotency,
     ToolInvocation,
     ToolOutcome,
     UnknownEffect,
 )
 from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.protocol.words import JsonObject
+from orchestral_temporal.runtime.tool_outcomes import (
+    CallReport,
+    failed,
+    judge_output,
+    plain,
+    rejected,
+    said,
+    timed_out,
+    unanswered,
+)
 
 GRACE_SECONDS: Final = 0.25
 """How long a tool that was told to stop may take before the call ends without it (`spec/tools.md` §11)."""
@@ -77,35 +94,46 @@ def _nobody_waits() -> bool:
     return False
 
 
+class OpenFence:
+    """Lets every call pass: nothing need be on record, or nobody keeps a record."""
+
+    async def put_up(self) -> None:
+        """Let it pass."""
+
+    def fresh(self) -> bool:
+        """Always."""
+        return True
+
+    def lapsed(self) -> bool:
+        """Never."""
+        return False
+
+
+OPEN: Final = OpenFence()
+
+
 @dataclass(frozen=True)
 class CallContext:
     """What the caller of the guard knows of a call besides its invocation.
 
-    `on_progress` runs on the event loop that called the guard; `yield_wanted` may be asked from any thread.
+    `on_progress` runs on the event loop that called the guard; `yield_wanted` may be asked from any thread. `fence` is
+    put up for calls of the classes `FENCED`; `reconcile` says that an attempt was lost behind one.
     """
 
     workspaces: tuple[str, ...] = ()
     readable_roots: tuple[str, ...] = ()
     on_progress: Callable[[str, float | None], None] = _ignore_progress
     yield_wanted: Callable[[], bool] = _nobody_waits
-
-
-@dataclass(frozen=True)
-class CallReport:
-    """How a call ended: `outcome` is for the journal, `shown` is the same as the model sees it.
-
-    The two differ when the tool has a model view of its own. `notes` say what was changed on the way, a sentence each.
-    """
-
-    outcome: ToolOutcome
-    shown: ToolOutcome
-    notes: tuple[str, ...] = ()
+    fence: EffectFence = OPEN
+    reconcile: bool = False
 
 
 class GuardedCall:
     """What a running tool knows of its call (`ports.ToolCall`)."""
 
-    def __init__(self, invocation: ToolInvocation, descriptor: ToolDescriptor, context: CallContext) -> None:
+    def __init__(
+        self, invocation: ToolInvocation, descriptor: ToolDescriptor, context: CallContext, fence: EffectFence = OPEN
+    ) -> None:
         bounds = descriptor.restriction.bounds
         self.run_id: Final = invocation.run_id
         self.idempotency_key: Final = invocation.call_id
@@ -114,6 +142,7 @@ class GuardedCall:
         self.max_output_bytes: Final = bounds.max_output_bytes
         self.timeout: Final = None if bounds.max_timeout_ms is None else timedelta(milliseconds=bounds.max_timeout_ms)
         self._context = context
+        self._fence = fence
         self._loop = asyncio.get_running_loop()
         self._over = threading.Event()
 
@@ -124,8 +153,28 @@ class GuardedCall:
                 self._loop.call_soon_threadsafe(self._context.on_progress, message, fraction)
 
     def should_yield(self) -> bool:
-        """Whether somebody wants what there is, or nobody waits any more."""
-        return self._over.is_set() or self._context.yield_wanted()
+        """Whether somebody wants what there is, nobody waits any more, or this worker may have lost the call."""
+        return self._over.is_set() or self._context.yield_wanted() or self._fence.lapsed()
+
+    def confirm(self) -> Future[None]:
+        """The last look before an effect, for another thread than the guard's; fails with `NotStarted`."""
+        if not self._over.is_set() and not self._fence.fresh():
+            return asyncio.run_coroutine_threadsafe(self._fence.put_up(), self._loop)
+        looked: Future[None] = Future()
+        if self._over.is_set():
+            looked.set_exception(NotStarted(Cancelled()))
+        else:
+            looked.set_result(None)
+        return looked
+
+    async def confirmed(self) -> None:
+        """The last look on the guard's own event loop.
+
+        Raises:
+            NotStarted: nothing may run.
+        """
+        if not self._fence.fresh():
+            await self._fence.put_up()
 
     def end(self) -> None:
         """The call is over, whatever the tool still does."""
@@ -137,6 +186,9 @@ class _Answer:
     """What a tool returned, before anybody has looked at it."""
 
     value: object
+
+
+_Ending = _Answer | ToolOutcome
 
 
 class ToolGuard:
@@ -157,7 +209,7 @@ class ToolGuard:
             if tool.descriptor.concurrency is ToolConcurrency.GLOBAL_SERIAL
         }
         self._judges = ThreadPoolExecutor(JUDGES, thread_name_prefix="tool-guard")
-        self._at_work: set[asyncio.Task[_Answer | ToolOutcome]] = set()
+        self._at_work: set[asyncio.Task[object]] = set()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -168,18 +220,18 @@ class ToolGuard:
         """Run one call.
 
         Raises:
-            asyncio.CancelledError: the caller was cancelled. The tool was told and is not waited for; what that means
-                for its effect, `interrupted` says.
+            asyncio.CancelledError: the caller was cancelled before the tool answered. The tool was told and given its
+                grace; what that means for its effect, `interrupted` says.
         """
         try:
             tool, arguments = await self._admit(invocation)
         except ToolRejected as refusal:
-            return _plain(_rejected(refusal))
+            return plain(rejected(refusal))
         async with self._gates.get(invocation.tool_id) or nullcontext():
-            ending = await self._execute(tool, arguments, GuardedCall(invocation, tool.descriptor, context))
+            ending = await self._perform(tool, arguments, invocation, context)
         if isinstance(ending, _Answer):
-            return await self._in_thread(_judge_output, tool, invocation.arguments, ending.value)
-        return _plain(ending)
+            return await self._judged(tool, invocation.arguments, ending)
+        return plain(ending)
 
     async def _admit(self, invocation: ToolInvocation) -> tuple[Tool, JsonObject]:
         """The tool of a call that may run, and its own copy of the arguments.
@@ -201,42 +253,79 @@ class ToolGuard:
             )
         return tool, arguments
 
-    async def _execute(self, tool: Tool, arguments: JsonObject, call: GuardedCall) -> _Answer | ToolOutcome:
-        """Let the tool work until its deadline and then stop it; what it says after the deadline is dropped."""
-        work = asyncio.create_task(_answer(tool, arguments, call))
+    async def _perform(
+        self, tool: Tool, arguments: JsonObject, invocation: ToolInvocation, context: CallContext
+    ) -> _Ending:
+        """Put up the fence, then let the tool work until its deadline; what it says after that is dropped."""
+        earlier = await self._reconciled(tool, invocation, context) if context.reconcile else None
+        if earlier is not None:
+            return earlier
+        fence = context.fence if tool.descriptor.idempotency in FENCED else OPEN
+        call = GuardedCall(invocation, tool.descriptor, context, fence)
+        try:
+            await fence.put_up()
+        except NotStarted as ended:
+            return ended.outcome
+        seconds = call.timeout.total_seconds() if call.timeout else None
+        task = await self._until(seconds, asyncio.create_task(_answer(tool, arguments, call)), call)
+        if task is None:
+            return timed_out(tool.descriptor)
+        if task.cancelled():
+            return unanswered(tool.descriptor, Cancelled(), "The tool cancelled its own call.")
+        return task.result()
+
+    async def _reconciled(self, tool: Tool, invocation: ToolInvocation, context: CallContext) -> _Ending | None:
+        """What became of a lost attempt, as its tool says; none if nothing did, so that the call may begin."""
+        call = GuardedCall(invocation, tool.descriptor, context)
+        work = _said(tool, copy.deepcopy(invocation.arguments), call)
+        task = await self._until(RECONCILE_SECONDS, asyncio.create_task(work), call)
+        found = None if task is None or task.cancelled() else task.result()
+        if isinstance(found, Happened):
+            return _Answer(found.output)
+        if isinstance(found, DidNotHappen):
+            return None
+        return UnknownEffect(
+            message="An earlier attempt was lost. Whether it took effect is not known, and the tool cannot tell."
+        )
+
+    async def _until(self, seconds: float | None, work: asyncio.Task[T], call: GuardedCall) -> asyncio.Task[T] | None:
+        """Wait for work until its deadline and then stop it; none if it was not done by then."""
         # The event loop itself holds a task only weakly, and one that ignores its cancel outlives this call.
         self._at_work.add(work)
         work.add_done_callback(self._at_work.discard)
         try:
-            await asyncio.wait({work}, timeout=call.timeout.total_seconds() if call.timeout else None)
-            if not work.done():
-                call.end()
-                work.cancel()
-                await asyncio.wait({work}, timeout=GRACE_SECONDS)
-                return _timed_out(tool.descriptor)
+            await asyncio.wait({work}, timeout=seconds)
         except asyncio.CancelledError:
-            work.cancel()
-            raise
-        finally:
-            call.end()
-        if work.cancelled():
-            return _unanswered(tool.descriptor, Cancelled(), "The tool cancelled its own call.")
-        return work.result()
+            if not work.done():
+                await _stop(work, call)
+                raise
+        if not work.done():
+            await _stop(work, call)
+            return None
+        call.end()
+        return work
+
+    async def _judged(self, tool: Tool, arguments: JsonObject, answer: _Answer) -> CallReport:
+        """Judge an answer to its end, also when the run is cancelled meanwhile: it came before the cancel."""
+        judging = asyncio.ensure_future(self._in_thread(judge_output, tool, arguments, answer.value))
+        with suppress(asyncio.CancelledError):
+            return await asyncio.shield(judging)
+        return await judging
 
     async def _in_thread(self, judge: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Judge off the event loop, which has to keep the heartbeats of all calls going."""
         return await asyncio.get_running_loop().run_in_executor(self._judges, partial(judge, *arguments, **options))
 
 
-def interrupted(guard: ToolGuard, invocation: ToolInvocation) -> ToolOutcome:
+def interrupted(guard: ToolGuard, invocation: ToolInvocation, *, fenced: bool) -> ToolOutcome:
     """How a call ends whose `invoke` was cancelled because its run was (`spec/tools.md` §11).
 
-    That the tool was not yet at work is not looked for: a cancelled run has no use for the difference.
+    Without its fence nothing ran that matters; behind it nobody knows, unless the tool may run twice.
     """
     tool = next((tool for tool in guard.tools if tool.descriptor.tool_id == invocation.tool_id), None)
-    if tool is None:
+    if tool is None or not fenced:
         return Cancelled()
-    return _unanswered(tool.descriptor, Cancelled(), "The run was cancelled while the tool was at work.")
+    return unanswered(tool.descriptor, Cancelled(), "The run was cancelled while the tool was at work.")
 
 
 def _judge_arguments(descriptor: ToolDescriptor, arguments: JsonObject) -> JsonObject:
@@ -246,95 +335,39 @@ def _judge_arguments(descriptor: ToolDescriptor, arguments: JsonObject) -> JsonO
     return copy.deepcopy(arguments)
 
 
-async def _answer(tool: Tool, arguments: JsonObject, call: GuardedCall) -> _Answer | ToolOutcome:
+async def _stop(work: asyncio.Task[T], call: GuardedCall) -> None:
+    """Tell a tool to stop, and give it its grace."""
+    call.end()
+    work.cancel()
+    await asyncio.wait({work}, timeout=GRACE_SECONDS)
+
+
+async def _answer(tool: Tool, arguments: JsonObject, call: GuardedCall) -> _Ending:
     try:
+        await call.confirmed()
         return _Answer(await tool.invoke(arguments, call))
+    except NotStarted as ended:
+        return ended.outcome
     except ToolRejected as refusal:
-        return _rejected(refusal)
+        return rejected(refusal)
     except ToolFailed as failure:
-        return _failed(_text(failure.code, "tool_error"), failure.message, retryable=bool(failure.retryable))
+        return failed(said(failure.code, "tool_error"), failure.message, retryable=bool(failure.retryable))
     except (Exception, SystemExit) as fault:  # noqa: BLE001 -- whatever a tool raises is its answer, not our end
-        # As text: a renderer that is given the exception itself may print local variables, which may be secret.
-        trace = "".join(format_exception(fault))
-        _log.warning("tool_raised", tool_id=tool.descriptor.tool_id, call_id=call.idempotency_key, traceback=trace)
-        return _failed("tool_error", f"{type(fault).__name__}: {_text(fault, 'no message')}")
+        _log_fault("tool_raised", tool, call, fault)
+        return failed("tool_error", f"{type(fault).__name__}: {said(fault, 'no message')}")
 
 
-def _judge_output(tool: Tool, arguments: JsonObject, returned: object) -> CallReport:
-    """§12: JSON, output schema, model view, `max_output_bytes`, inline cap.
-
-    Until there are artifacts an output or view above the inline cap is cut to its beginning, which says so.
-    """
+async def _said(tool: Tool, arguments: JsonObject, call: GuardedCall) -> Reconciled:
+    if not isinstance(tool, ReconcilingTool):
+        return CannotTell()
     try:
-        output = read_output(returned)
-        _check_output(tool.descriptor, output)
-        view = _view(tool, arguments, output)
-    except OutputError as error:
-        return _plain(_failed(error.code, error.message))
-    notes: list[str] = []
-    if output.replaced:
-        notes.append(f"{output.replaced} characters of the output were not Unicode and became U+FFFD.")
-    outcome = _completed(output, notes)
-    shown = outcome if view is output else _completed(view, notes)
-    return CallReport(outcome, shown, tuple(notes))
+        return await tool.reconcile(arguments, call)
+    except (Exception, SystemExit) as fault:  # noqa: BLE001 -- a tool that fails at saying it has not said it
+        _log_fault("tool_cannot_tell", tool, call, fault)
+        return CannotTell()
 
 
-def _check_output(descriptor: ToolDescriptor, output: Output) -> None:
-    # Arguments have a bound on their parts and so has what a schema judges; without a schema there is nothing to judge.
-    fault = compile_schema(descriptor.output_schema).check(output.value) if descriptor.output_schema else None
-    if fault is not None:
-        raise OutputError("output_schema_violation", f"The output does not fit its schema: {fault}.")
-    limit = descriptor.restriction.bounds.max_output_bytes
-    if limit is not None and output.size > limit:
-        raise OutputError("output_limit_exceeded", f"The output has {output.size} bytes, {limit} are allowed.")
-
-
-def _view(tool: Tool, arguments: JsonObject, output: Output) -> Output:
-    try:
-        view = tool.view(arguments, output.value)
-        return output if view is output.value else read_output(view)
-    except Exception as fault:  # noqa: BLE001 -- a view is the tool author's code
-        raise OutputError("model_output_serialization_failed", f"The tool's view failed: {_text(fault, '?')}") from None
-
-
-def _completed(output: Output, notes: list[str]) -> Completed:
-    if output.size <= INLINE_RESULT_BYTES:
-        return Completed(output=InlineOutput(value=output.value))
-    notes.append(f"A result of {output.size} bytes was cut to its beginning.")
-    return Completed(output=InlineOutput(value=shortened(output)))
-
-
-def _plain(outcome: ToolOutcome) -> CallReport:
-    return CallReport(outcome, outcome)
-
-
-def _rejected(refusal: ToolRejected) -> Rejected:
-    return Rejected(
-        code=_text(refusal.code, "tool_rejected"), message=_text(refusal.message, "The tool gave no reason.")
-    )
-
-
-def _failed(code: str, message: str, *, retryable: bool = False) -> Failed:
-    return Failed(code=code, message=_text(message, "The tool gave no reason."), retryable=retryable)
-
-
-def _timed_out(descriptor: ToolDescriptor) -> ToolOutcome:
-    message = f"The tool did not answer within {descriptor.restriction.bounds.max_timeout_ms} ms."
-    return _unanswered(descriptor, _failed("timeout", message), message)
-
-
-def _unanswered(descriptor: ToolDescriptor, certain: ToolOutcome, message: str) -> ToolOutcome:
-    """Nobody says how the work ended: the effect of a tool that must not run twice is unknown (`spec/tools.md` §11)."""
-    if descriptor.idempotency is ToolIdempotency.NON_IDEMPOTENT:
-        return UnknownEffect(message=f"{message} Whether it took effect is not known.")
-    return certain
-
-
-def _text(value: object, otherwise: str) -> str:
-    """A text from outside as one that every record can hold: Unicode, not blank, cut."""
-    try:
-        text, _ = without_surrogates(str(value))
-    except Exception:  # noqa: BLE001 -- an exception may fail even at saying what it is
-        return otherwise
-    text = text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"
-    return text if text.strip() else otherwise
+def _log_fault(event: str, tool: Tool, call: GuardedCall, fault: BaseException) -> None:
+    # As text: a renderer that is given the exception itself may print local variables, which may be secret.
+    trace = "".join(format_exception(fault))
+    _log.warning(event, tool_id=tool.descriptor.tool_id, call_id=call.idempotency_key, traceback=trace)

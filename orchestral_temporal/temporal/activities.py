@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 
 import structlog
 from temporalio import activity
@@ -12,10 +13,12 @@ from orchestral_temporal.core.items import system_item, tools_item
 from orchestral_temporal.core.limits import BINDING_BYTES
 from orchestral_temporal.core.start import StartRefused, start_refused
 from orchestral_temporal.core.tool_result import tool_result
+from orchestral_temporal.ports import ArtifactStore, Clock
 from orchestral_temporal.protocol.activities import (
     Binding,
     BindRequest,
     Heartbeat,
+    Measure,
     ModelAttempt,
     ModelResult,
     Queues,
@@ -32,9 +35,12 @@ from orchestral_temporal.runtime.agents import HostedAgent, HostedModel, HostedT
 from orchestral_temporal.runtime.context_items import ContextItems, ContextMissing
 from orchestral_temporal.runtime.model_call import LiveText, ModelCallFailed, call_model
 from orchestral_temporal.runtime.tool_call import CallContext, interrupted
+from orchestral_temporal.runtime.tool_outcomes import CallReport, plain
 from orchestral_temporal.temporal import failures, names
 from orchestral_temporal.temporal.beating import beating
+from orchestral_temporal.temporal.fencing import Lease, since_boot
 from orchestral_temporal.temporal.history import RunHistorySource
+from orchestral_temporal.temporal.recorded import fence_of, on_record
 
 _log = structlog.get_logger(__name__)
 
@@ -50,12 +56,18 @@ class CallActivities:
         timeouts: Timeouts,
         items: ContextItems,
         attributes: Callable[[Client], Awaitable[bool]],
+        artifacts: ArtifactStore,
+        grace: timedelta,
+        clock: Clock = since_boot,
     ) -> None:
         self._agents = agents
         self._queues = queues
         self._timeouts = timeouts
         self._items = items
         self._attributes = attributes
+        self._artifacts = artifacts
+        self._grace = grace
+        self._clock = clock
 
     @activity.defn(name=names.BIND)
     async def bind(self, request: BindRequest) -> Binding:
@@ -102,13 +114,23 @@ class CallActivities:
         live = LiveText()
 
         async def work() -> ModelResult:
-            context = await self._items.resolve(attempt, _history)
-            return await call_model(attempt, context, model.backend, model.meter, live, remember=self._items.put)
+            context = await self._items.resolve(attempt, self._history)
+            return await call_model(
+                attempt,
+                context,
+                model.backend,
+                model.meter,
+                live,
+                artifacts=self._artifacts,
+                remember=self._items.put,
+            )
 
         try:
             return await beating(work(), live.beat, attempt.live_text_ms)
         except ModelCallFailed as failed:
-            raise failures.model_failed(failed.code, failed.error) from None
+            raise failures.model_failed(
+                failed.code, failed.error, generated=failed.generated, usage=failed.usage
+            ) from None
         except ContextMissing as missing:
             raise failures.context_missing(str(missing)) from None
         except asyncio.CancelledError:
@@ -120,6 +142,10 @@ class CallActivities:
             _log.exception("model attempt broke", request=attempt.request_id)
             raise failures.broken(fault) from None
 
+    def _history(self) -> RunHistorySource:
+        info = activity.info()
+        return RunHistorySource(activity.client(), self._artifacts, info.workflow_id or "", info.workflow_run_id or "")
+
     def _model(self, attempt: ModelAttempt) -> HostedModel:
         agent = self._agents.get(attempt.agent)
         model = agent.model if agent is not None else None
@@ -129,33 +155,51 @@ class CallActivities:
 
     @activity.defn(name=names.INVOKE_TOOL)
     async def invoke_tool(self, request: ToolRequest) -> ToolObservation:
-        """One call through the guard."""
+        """One attempt of a call through the guard, or only what is on record of an earlier one."""
         tools = self._tools(request)
+        lease = Lease(fence_of(request), self._timeouts, self._grace, self._clock)
+        try:
+            return await lease.hold(self._attempt(tools, request, lease))
+        except ApplicationError:
+            raise
+        except Exception as fault:  # noqa: BLE001 -- whatever breaks here must reach the run, once
+            _log.exception("tool call broke", invocation=request.invocation_id)
+            raise failures.broken(fault, lease.details) from None
+
+    async def _attempt(self, tools: HostedTools, request: ToolRequest, lease: Lease) -> ToolObservation:
+        earlier = await on_record(request, self._artifacts)
+        if earlier is not None:
+            self._remember(request, earlier.outcome)
+            return earlier
+        observation = self._observed(request, await self._invoked(tools, request, lease))
+        if lease.stands:
+            await lease.record(observation, self._artifacts)
+        return observation
+
+    async def _invoked(self, tools: HostedTools, request: ToolRequest, lease: Lease) -> CallReport:
         invocation = ToolInvocation(
             run_id=request.run_id,
             call_id=request.invocation_id,
             tool_id=request.tool_id,
             arguments=request.arguments,
         )
-        roots = tuple(str(root) for root in tools.roots)
-        context = CallContext(workspaces=request.workspaces, readable_roots=roots)
+        context = CallContext(
+            workspaces=request.workspaces,
+            readable_roots=tuple(str(root) for root in tools.roots),
+            fence=lease,
+            reconcile=request.reconcile,
+        )
         try:
-            report = await beating(tools.guard.invoke(invocation, context))
+            report = await tools.guard.invoke(invocation, context)
         except asyncio.CancelledError:
-            _give_back_if_stopping(request.invocation_id, Heartbeat())
-            details = activity.cancellation_details()
-            if details is None or not details.cancel_requested:
+            if not lease.cancelled:
                 raise
-            return self._observed(request, interrupted(tools.guard, invocation), None)
-        except Exception as fault:  # noqa: BLE001 -- whatever breaks here must reach the run, once
-            _log.exception("tool call broke", invocation=request.invocation_id)
-            raise failures.broken(fault) from None
+            # An attempt that was asked about stood behind a fence of its own.
+            fenced = lease.stands or request.reconcile
+            report = plain(interrupted(tools.guard, invocation, fenced=fenced))
         for note in report.notes:
             _log.info("tool result changed", invocation=request.invocation_id, note=note)
-        outcome = report.outcome
-        inline = outcome.output if isinstance(outcome, Completed) else None
-        output = digest(inline.value) if isinstance(inline, InlineOutput) else None
-        return self._observed(request, report.shown, output)
+        return report
 
     def _tools(self, request: ToolRequest) -> HostedTools:
         agent = self._agents.get(request.agent)
@@ -164,17 +208,18 @@ class CallActivities:
             raise failures.another_authority(f"This worker's tools part of {request.agent!r} is not the run's.")
         return tools
 
-    def _observed(self, request: ToolRequest, shown: ToolOutcome, output: str | None) -> ToolObservation:
+    def _observed(self, request: ToolRequest, report: CallReport) -> ToolObservation:
         """The observation of a call; its item goes into the memory, so that the next attempt finds it here."""
+        item = self._remember(request, report.shown)
+        inline = report.outcome.output if item is not None and isinstance(report.outcome, Completed) else None
+        output = digest(inline.value) if isinstance(inline, InlineOutput) else None
+        return ToolObservation(outcome=report.shown, output_digest=output, item=item, notes=report.notes)
+
+    def _remember(self, request: ToolRequest, shown: ToolOutcome) -> Measure | None:
+        """Keep the item of an outcome; an unknown effect has none."""
         if isinstance(shown, UnknownEffect):
-            return ToolObservation(outcome=shown)
-        item = self._items.put(ResultItem(part=tool_result(request.call_id, shown))).measure
-        return ToolObservation(outcome=shown, output_digest=output, item=item)
-
-
-def _history() -> RunHistorySource:
-    info = activity.info()
-    return RunHistorySource(activity.client(), info.workflow_id or "", info.workflow_run_id or "")
+            return None
+        return self._items.put(ResultItem(part=tool_result(request.call_id, shown))).measure
 
 
 def _give_back_if_stopping(call: str, beat: Heartbeat) -> None:

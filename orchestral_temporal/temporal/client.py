@@ -5,7 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -19,31 +19,29 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.common import RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from orchestral_temporal.core.effect_notes import CallEffect
 from orchestral_temporal.core.limits import START_BYTES, TASK_SECONDS
-from orchestral_temporal.core.result import refused_result
 from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
+from orchestral_temporal.ports import ArtifactStore
+from orchestral_temporal.protocol.activities import EffectSettled
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
-from orchestral_temporal.protocol.errors import (
-    AgentProtocolErrorCode,
-    AgentRejection,
-    AgentRejectionCode,
-    ProtocolError,
-    refuse,
-)
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejectionCode, ProtocolError, refuse
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
 from orchestral_temporal.protocol.words import dump, parse_value
-from orchestral_temporal.temporal import failures, names, visibility
+from orchestral_temporal.temporal import names, visibility
+from orchestral_temporal.temporal.client_errors import refused, result_of
 from orchestral_temporal.temporal.connecting import connected
 from orchestral_temporal.temporal.converter import converted
+from orchestral_temporal.temporal.effects import read_effects, settle_effect
 from orchestral_temporal.temporal.listing import Listed, find_runs
 from orchestral_temporal.temporal.payloads import read_json
-from orchestral_temporal.temporal.turn import ContinuityUnknown, Turn
+from orchestral_temporal.temporal.turn import ContinuityUnknown, Turn, whole_turn
 from orchestral_temporal.temporal.watch import OUTAGE_PAUSE, OUTAGES, Frame, follow, grown
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
@@ -55,16 +53,24 @@ class _Unanswered(ContinuityUnknown):
 
 
 class AgentClient:
-    """Starts runs and finds them, through any Temporal client: one with other payload forms gets a twin with ours."""
+    """Starts runs and finds them, through any Temporal client: one with other payload forms gets a twin with ours.
 
-    def __init__(self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE) -> None:
+    `artifacts` is the store of the workers: an answer too large for a history is read from there.
+    """
+
+    def __init__(
+        self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE, artifacts: ArtifactStore | None = None
+    ) -> None:
         self.temporal = converted(client)
         self._task_queue = task_queue
+        self._artifacts = artifacts
 
     @classmethod
-    async def connect(cls, *, task_queue: str = names.DEFAULT_QUEUE) -> "AgentClient":
+    async def connect(
+        cls, *, task_queue: str = names.DEFAULT_QUEUE, artifacts: ArtifactStore | None = None
+    ) -> "AgentClient":
         """Connect as `TEMPORAL_*` variables and `temporal.toml` say, else on this machine (`connecting`)."""
-        return cls(await connected(), task_queue=task_queue)
+        return cls(await connected(), task_queue=task_queue, artifacts=artifacts)
 
     async def start(
         self,
@@ -114,7 +120,7 @@ class AgentClient:
             # A run that is hard to find is better than none (`orchestral setup` registers the attributes).
             handle = await self._start(value, start, None)
         await self._same_spec(handle, start)
-        return RunHandle(self.temporal, run_id)
+        return self.run(run_id)
 
     async def _start(
         self, value: JsonObject, start: Start, attributes: TypedSearchAttributes | None
@@ -160,7 +166,7 @@ class AgentClient:
 
     def run(self, run_id: str) -> "RunHandle":
         """A run by its id."""
-        return RunHandle(self.temporal, run_id)
+        return RunHandle(self.temporal, run_id, self._artifacts)
 
     def find(
         self,
@@ -186,8 +192,9 @@ class AgentClient:
 class RunHandle:
     """One run, wherever it runs."""
 
-    def __init__(self, client: Client, run_id: str) -> None:
+    def __init__(self, client: Client, run_id: str, artifacts: ArtifactStore | None = None) -> None:
         self._client = client
+        self._artifacts = artifacts
         self.run_id = run_id
 
     @property
@@ -200,11 +207,14 @@ class RunHandle:
         Raises:
             ContinuityUnknown: the run was terminated or timed out, or nobody knows it any more.
         """
+        return await whole_turn(await self._result(), self._artifacts)
+
+    async def _result(self) -> JsonObject:
         while True:
             try:
-                return Turn(await self._handle.result())
+                return await self._handle.result()
             except WorkflowFailureError as failed:
-                return Turn(_result_of(failed, self.run_id))
+                return result_of(failed, self.run_id)
             except RPCError as fault:
                 if fault.status not in OUTAGES:
                     raise ContinuityUnknown(f"The run {self.run_id!r} cannot be read: {fault}.") from None
@@ -212,8 +222,12 @@ class RunHandle:
 
     async def closed(self) -> Turn | None:
         """The end of a run that has ended, read without replaying it (decision 24); none while it goes on."""
+        result = await self._ended()
+        return None if result is None else await whole_turn(result, self._artifacts)
+
+    async def _ended(self) -> JsonObject | None:
         described = await self._handle.describe(rpc_timeout=RPC_TIMEOUT)
-        return None if described.status is WorkflowExecutionStatus.RUNNING else await self.wait()
+        return None if described.status is WorkflowExecutionStatus.RUNNING else await self._result()
 
     async def inspect(self) -> AgentRunView:
         """The wire view of the run.
@@ -226,16 +240,16 @@ class RunHandle:
 
     async def look(self) -> JsonObject:
         """The view and what stands around it: status, round, usage, refused payloads."""
-        ended = await self.closed()
+        ended = await self._ended()
         if ended is None:
             return await self._query(names.QUERY_INSPECT, {})
-        if ended.result["view"] is None:
-            failure = ended.failure or {}
+        if ended["view"] is None:
+            failure = Turn(ended).failure or {}
             raise ContinuityUnknown(
                 f"The run {self.run_id!r} has no view: {failure.get('message', 'it does not fit')}."
             )
         kept = ("view", "status", "usage", "text", "failure", "reason")
-        return {key: ended.result[key] for key in kept}
+        return {key: ended[key] for key in kept}
 
     async def events(self, after: int = 0, *, more: bool = False) -> AsyncIterator[AgentJournalRecord]:
         """The committed journal after a sequence number, each record once and in order (F014).
@@ -250,7 +264,7 @@ class RunHandle:
         while True:
             ended, records = None, ()
             try:
-                ended = await self.closed()
+                ended = await self._ended()
                 records = await self._records(ended, seen)
             except _Unanswered:
                 if not more:
@@ -265,9 +279,9 @@ class RunHandle:
                 return
             await grown(self._client, self.run_id)
 
-    async def _records(self, ended: Turn | None, after: int) -> Sequence[AgentJournalRecord]:
+    async def _records(self, ended: JsonObject | None, after: int) -> Sequence[AgentJournalRecord]:
         if ended is not None:
-            journal = ended.result["journal"]
+            journal = ended["journal"]
             if isinstance(journal, list):
                 return [parse_value(AgentJournalRecord, each) for each in journal[after:]]
             # It did not fit the result: a worker replays the run for each page, which is slow, and right.
@@ -292,8 +306,8 @@ class RunHandle:
                     for record in await self._records(None, seen):
                         seen = record.event.run_seq
                         yield Frame("event", event=record)
-        ended = await self.wait()
-        if isinstance(ended.result["journal"], list):
+        ended = await self._result()
+        if isinstance(ended["journal"], list):
             for record in await self._records(ended, seen):
                 yield Frame("event", event=record)
 
@@ -309,10 +323,10 @@ class RunHandle:
             value: Json = await self._handle.execute_update(
                 names.UPDATE_SUBMIT, command, id=command.command_id, result_type=dict, rpc_timeout=RPC_TIMEOUT
             )
-        except WorkflowUpdateFailedError as refused:
-            if isinstance(refused.cause, ApplicationError) and refused.cause.type == "AcceptedUpdateCompletedWorkflow":
+        except WorkflowUpdateFailedError as failed:
+            if isinstance(failed.cause, ApplicationError) and failed.cause.type == "AcceptedUpdateCompletedWorkflow":
                 return await self.ack(command.command_id)
-            refuse(_code(refused.cause), failures.sentence(refused.cause))
+            refused(failed)
         except (RPCError, RPCTimeoutOrCancelledError) as fault:
             if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
                 refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {self.run_id!r} has ended or does not exist.")
@@ -322,15 +336,39 @@ class RunHandle:
 
     async def ack(self, command_id: str) -> CommandAck:
         """A command's acknowledgement, while the run goes on and after it has ended (C2)."""
-        ended = await self.closed()
+        ended = await self._ended()
         if ended is None:
             return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
-        acks = ended.result["acks"]
+        acks = ended["acks"]
         known = [parse_value(CommandAck, value) for value in acks] if isinstance(acks, list) else []
         found = next((each for each in known if each.command_id == command_id), None)
         if found is not None:
             return found
         return refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
+
+    async def effects(self) -> Sequence[CallEffect]:
+        """What became of every tool call so far, in the order of their preparation; reads and replays the history.
+
+        Raises:
+            ProtocolError: it is no run.
+            ContinuityUnknown: the history was not written by this version.
+            RPCError: the run does not exist, or the server does not answer.
+        """
+        return await read_effects(self._client, self.run_id)
+
+    async def settle(
+        self, call: str, *, happened: str | None = None, did_not: bool = False, by: str | None = None
+    ) -> EffectSettled:
+        """Put on record what became of an unknown effect, by the call's id or its end `m1/c1`; twice is as once.
+
+        Give what `happened`, or that it `did_not`. `by` is who says it: the user of this process if it is not given.
+
+        Raises:
+            ProtocolError: the call is no unknown effect, it was settled otherwise, or a text is blank or too long.
+            ContinuityUnknown: the session does not answer, or the history was not written by this version.
+            RPCError: the run does not exist, or the server does not answer.
+        """
+        return await settle_effect(self._client, self.run_id, call, happened=happened, did_not=did_not, by=by)
 
     async def _query(self, name: str, asked: JsonObject) -> JsonObject:
         try:
@@ -354,22 +392,3 @@ def _first_text(start: Start) -> str:
         if isinstance(content.body.value, str):
             return content.body.value
     return ""
-
-
-def _result_of(failed: WorkflowFailureError, run_id: str) -> JsonObject:
-    cause = failed.cause
-    if isinstance(cause, ApplicationError) and cause.details and isinstance(cause.details[0], dict):
-        return cast("JsonObject", cause.details[0])
-    if isinstance(cause, ApplicationError) and cause.type in set(AgentRejectionCode):
-        # The converter refused a start argument that nobody could read: there was no code of ours to add details.
-        code = AgentRejectionCode(cause.type)
-        return refused_result(AgentRejection(code=code, message=cause.message, retryable=False), run_id)
-    how = {TerminatedError: "was terminated", CancelledError: "was cancelled from outside"}
-    text = next((said for kind, said in how.items() if isinstance(cause, kind)), "ended without a result")
-    raise ContinuityUnknown(f"The run {run_id!r} {text}: {failures.sentence(cause)}.") from None
-
-
-def _code(cause: BaseException) -> AgentProtocolErrorCode:
-    named = cause.type if isinstance(cause, ApplicationError) else None
-    known = named in set(AgentProtocolErrorCode)
-    return AgentProtocolErrorCode(named) if known and named is not None else AgentProtocolErrorCode.INTERNAL

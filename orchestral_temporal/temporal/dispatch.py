@@ -6,11 +6,11 @@ from typing import Final, TypeVar
 from temporalio import workflow
 from temporalio.workflow import ActivityCancellationType, ActivityHandle
 
-from orchestral_temporal.core.limits import SUMMARY_BYTES
+from orchestral_temporal.core.limits import RECONCILE_SECONDS, SUMMARY_BYTES
 from orchestral_temporal.core.state import CallModel, InvokeTool
 from orchestral_temporal.protocol.activities import Binding, ModelResult, Timeouts, ToolObservation
 from orchestral_temporal.protocol.base import Word
-from orchestral_temporal.protocol.tools import ToolIdempotency
+from orchestral_temporal.protocol.tools import FENCED
 from orchestral_temporal.temporal import failures, names, visibility
 
 LONGEST_CALL: Final = timedelta(hours=24)
@@ -22,13 +22,10 @@ KEEPER_TIMEOUT: Final = timedelta(seconds=30)
 TOOL_MARGIN: Final = timedelta(seconds=10)
 """How far a tool's deadline lies before start-to-close, so that the worker enforces it and can say so (decision 15)."""
 
-FENCED: Final = (ToolIdempotency.NON_IDEMPOTENT, ToolIdempotency.IDEMPOTENT_WITH_KEY)
-"""Classes whose false alarm costs more: they get the longer heartbeat time-out (decision 17)."""
-
 Answer = TypeVar("Answer")
 
 
-def call_model(effect: CallModel, bound: Binding, timeouts: Timeouts) -> ActivityHandle[ModelResult]:
+def call_model(effect: CallModel, bound: Binding) -> ActivityHandle[ModelResult]:
     """Start a model attempt; a cancel does not wait for its end, since a completion has no effect but its cost."""
     attempt = effect.attempt
     return workflow.start_activity(
@@ -37,17 +34,21 @@ def call_model(effect: CallModel, bound: Binding, timeouts: Timeouts) -> Activit
         result_type=ModelResult,
         task_queue=bound.queues.models,
         start_to_close_timeout=LONGEST_CALL,
-        heartbeat_timeout=timedelta(milliseconds=timeouts.heartbeat_ms),
+        heartbeat_timeout=timedelta(milliseconds=bound.timeouts.heartbeat_ms),
         retry_policy=failures.CALL_RETRIES,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=visibility.model_summary(attempt.round, attempt.attempt, effect.model),
     )
 
 
-def invoke_tool(effect: InvokeTool, bound: Binding, timeouts: Timeouts) -> ActivityHandle[ToolObservation]:
+def invoke_tool(effect: InvokeTool, bound: Binding) -> ActivityHandle[ToolObservation]:
     """Start a tool call; a cancel waits for its end, since only the worker knows what happened."""
+    timeouts = bound.timeouts
+    # A false alarm costs more where the call must not simply run again (decision 17).
     beat = timeouts.fenced_heartbeat_ms if effect.idempotency in FENCED else timeouts.heartbeat_ms
     longest = LONGEST_CALL if effect.timeout_ms is None else timedelta(milliseconds=effect.timeout_ms)
+    if effect.request.reconcile:
+        longest += timedelta(seconds=RECONCILE_SECONDS)
     return workflow.start_activity(
         names.INVOKE_TOOL,
         effect.request,

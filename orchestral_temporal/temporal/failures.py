@@ -8,14 +8,15 @@ from temporalio.exceptions import ActivityError, ApplicationError, ApplicationEr
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from orchestral_temporal.core.assembly import failure_code
+from orchestral_temporal.core.batch import unmeasured
+from orchestral_temporal.core.inputs import ModelFailed, ModelFinished, ModelLost, ToolBroken, ToolLost, ToolObserved
 from orchestral_temporal.core.start import StartRefused
-from orchestral_temporal.core.state import ModelFailed, ModelFinished, ModelLost, ToolBroken, ToolLost, ToolObserved
-from orchestral_temporal.protocol.activities import ModelResult, ToolObservation
+from orchestral_temporal.protocol.activities import Fence, Heartbeat, ModelResult, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.digest import canonical
 from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, ProtocolError
 from orchestral_temporal.protocol.ids import is_blank
-from orchestral_temporal.protocol.model import ModelError, ModelErrorCode
+from orchestral_temporal.protocol.model import ModelError, ModelErrorCode, ModelUsage
 from orchestral_temporal.protocol.tools import Cancelled
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import names
@@ -94,13 +95,20 @@ def refusal_of(error: BaseException) -> StartRefused:
     return StartRefused(AgentRejection(code=code, message=message, retryable=not final))
 
 
-def model_failed(code: str, error: ModelError) -> ApplicationError:
+def model_failed(
+    code: str, error: ModelError, *, generated: bool = False, usage: ModelUsage | None = None
+) -> ApplicationError:
     """A model attempt that ended without a turn; what a backend says is cut to what a failure may hold."""
     details = error.details if len(canonical(error.details)) <= ERROR_DETAILS_BYTES else None
     said = error.model_copy(update={"message": error.message[:ERROR_CHARACTERS], "details": details})
     return ApplicationError(
         said.message,
-        {"code": code, "error": dump(said)},
+        {
+            "code": code,
+            "error": dump(said),
+            "generated": generated,
+            "usage": dump(usage) if usage is not None else None,
+        },
         type=names.ERROR_MODEL_FAILED,
         non_retryable=True,
         category=AN_ANSWER,
@@ -117,9 +125,14 @@ def context_unreachable(message: str) -> ApplicationError:
     return ApplicationError(message, type=names.ERROR_CONTEXT_UNREACHABLE)
 
 
-def broken(fault: Exception) -> ApplicationError:
-    """An error of ours, or of a backend that raises what its port does not allow: on record, and never repeated."""
-    return ApplicationError(f"{type(fault).__name__}: {sentence(fault)}", type=names.ERROR_BROKEN, non_retryable=True)
+def broken(fault: Exception, beat: JsonObject | None = None) -> ApplicationError:
+    """An error of ours, or of a backend that raises what its port does not allow: on record, and never repeated.
+
+    Of a tool call `beat` is the last heartbeat, which tells whether its fence stood.
+    """
+    details = () if beat is None else (beat,)
+    message = f"{type(fault).__name__}: {sentence(fault)}"
+    return ApplicationError(message, *details, type=names.ERROR_BROKEN, non_retryable=True)
 
 
 def another_authority(message: str) -> ApplicationError:
@@ -132,49 +145,78 @@ def abandoned(message: str, details: JsonObject) -> ApplicationError:
     return ApplicationError(message, details, type=names.ERROR_ABANDONED, category=AN_ANSWER)
 
 
-def model_ended(outcome: ModelResult | BaseException) -> ModelFinished | ModelFailed | ModelLost:
+def model_ended(
+    round_: int, attempt: int, outcome: ModelResult | BaseException
+) -> ModelFinished | ModelFailed | ModelLost:
     """What the end of a `call_model` activity means to the run."""
     if isinstance(outcome, ModelResult):
-        return ModelFinished(outcome)
+        return ModelFinished(round_, attempt, outcome)
     cause = _cause(outcome)
     if isinstance(cause, ApplicationError):
         if cause.type == names.ERROR_MODEL_FAILED and cause.details:
-            return _read_model_failure(cause.details[0])
+            return _read_model_failure(round_, attempt, cause.details[0])
         if cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN):
-            return ModelLost(abandoned=True, reason=sentence(cause))
+            return ModelLost(round_, attempt, abandoned=True, reason=sentence(cause))
     if isinstance(cause, TemporalTimeout):
-        return ModelLost(abandoned=False, reason=_silence(cause))
-    return _internal(cause)
+        return ModelLost(round_, attempt, abandoned=False, reason=_silence(cause))
+    return _internal(round_, attempt, cause)
 
 
-def _read_model_failure(details: JsonObject) -> ModelFailed:
+def _read_model_failure(round_: int, attempt: int, details: JsonObject) -> ModelFailed:
     try:
-        error = parse_value(ModelError, details["error"])
+        error, usage = parse_value(ModelError, details["error"]), details.get("usage")
+        return ModelFailed(
+            round_,
+            attempt,
+            code=str(details.get("code", failure_code(error.code))),
+            error=error,
+            # A worker that does not say leaves the window shut: nothing may be sent twice on a guess.
+            generated=details.get("generated") is not False,
+            usage=parse_value(ModelUsage, usage) if usage is not None else None,
+        )
     except (ProtocolError, KeyError, TypeError):
-        return _internal(ApplicationError("The model's error cannot be read."))
-    return ModelFailed(code=str(details.get("code", failure_code(error.code))), error=error)
+        return _internal(round_, attempt, ApplicationError("The model's error cannot be read."))
 
 
-def _internal(cause: BaseException) -> ModelFailed:
+def _internal(round_: int, attempt: int, cause: BaseException) -> ModelFailed:
     error = ModelError(code=ModelErrorCode.INTERNAL, message=sentence(cause))
-    return ModelFailed(code=failure_code(ModelErrorCode.INTERNAL), error=error)
+    return ModelFailed(round_, attempt, failure_code(ModelErrorCode.INTERNAL), error, generated=True)
 
 
-def tool_ended(outcome: ToolObservation | BaseException) -> ToolObserved | ToolLost | ToolBroken:
-    """What the end of an `invoke_tool` activity means to the run."""
+def tool_ended(
+    invocation_id: str, attempt: int, outcome: ToolObservation | BaseException
+) -> ToolObserved | ToolLost | ToolBroken:
+    """What the end of an `invoke_tool` activity means to the run: the last fence on record tells (decision 16)."""
     if isinstance(outcome, ToolObservation):
-        return ToolObserved(outcome)
+        return ToolObserved(invocation_id, attempt, outcome)
     cause = _cause(outcome)
-    if isinstance(cause, CancelledError):
-        never_began = isinstance(outcome, ActivityError) and not outcome.started_event_id
-        if never_began:
-            return ToolObserved(ToolObservation(outcome=Cancelled()))
-        return ToolLost(abandoned=True, reason=sentence(cause))
+    if isinstance(cause, CancelledError) and isinstance(outcome, ActivityError) and not outcome.started_event_id:
+        return ToolObserved(invocation_id, attempt, ToolObservation(outcome=Cancelled()))
+    known, fence = _last_fence(cause)
+    if fence is not None and fence.outcome is not None:
+        return ToolObserved(invocation_id, attempt, unmeasured(fence.outcome))
+    fenced = fence is not None or not known
+    stored = fence.stored if fence is not None else None
     if isinstance(cause, TemporalTimeout):
-        return ToolLost(abandoned=False, reason=_silence(cause))
-    if isinstance(cause, ApplicationError) and cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN):
-        return ToolLost(abandoned=True, reason=sentence(cause))
-    return ToolBroken(sentence(cause))
+        return ToolLost(invocation_id, attempt, abandoned=False, reason=_silence(cause), fenced=fenced, stored=stored)
+    gone = isinstance(cause, ApplicationError) and cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN)
+    if gone or isinstance(cause, CancelledError):
+        return ToolLost(invocation_id, attempt, abandoned=True, reason=sentence(cause), fenced=fenced, stored=stored)
+    return ToolBroken(invocation_id, attempt, sentence(cause), fenced=fenced)
+
+
+def _last_fence(cause: BaseException) -> tuple[bool, Fence | None]:
+    """Whether the last heartbeat is known, and the fence in it; a time-out without details had no heartbeat."""
+    if isinstance(cause, TemporalTimeout):
+        details = cause.last_heartbeat_details
+        if not details:
+            return True, None
+    else:
+        details = cause.details if isinstance(cause, ApplicationError) else ("",)
+    try:
+        return True, parse_value(Heartbeat, details[0]).fence
+    except (ProtocolError, IndexError):
+        return False, None
 
 
 def _cause(error: BaseException) -> BaseException:

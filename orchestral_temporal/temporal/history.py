@@ -19,8 +19,9 @@ from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInp
 from orchestral_temporal.core.calls import turn_item
 from orchestral_temporal.core.items import system_item, tools_item, user_item
 from orchestral_temporal.core.start import StartRefused, read_start
-from orchestral_temporal.core.state import RunState, Step
+from orchestral_temporal.core.state import EffectNote, RunState, Step
 from orchestral_temporal.core.tool_result import tool_result
+from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import (
     Binding,
     Heartbeat,
@@ -28,12 +29,13 @@ from orchestral_temporal.protocol.activities import (
     ModelAttempt,
     ModelResult,
     ResultItem,
+    StoredText,
     ToolObservation,
     ToolRequest,
 )
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.events import AgentJournalRecord
-from orchestral_temporal.protocol.ids import wal_attempt_id
+from orchestral_temporal.protocol.model import ModelObservation
 from orchestral_temporal.protocol.tools import UnknownEffect
 from orchestral_temporal.protocol.wal import (
     GenericCheckpointDraft,
@@ -42,7 +44,8 @@ from orchestral_temporal.protocol.wal import (
     seal_checkpoint,
 )
 from orchestral_temporal.protocol.words import parse, parse_json
-from orchestral_temporal.runtime.context_items import ContextMissing, Manifest
+from orchestral_temporal.runtime.artifacts import ArtifactMissing, read_artifact
+from orchestral_temporal.runtime.context_items import ContextMissing, Found, Manifest, StoredItem
 from orchestral_temporal.temporal import converter, failures, names
 from orchestral_temporal.temporal.run_workflow import RECORDER, AgentRun
 
@@ -59,12 +62,13 @@ PAGE_BYTES: Final = 2_000_000
 class RunHistorySource:
     """One execution's history, newest events first, as the items and manifests in it."""
 
-    def __init__(self, client: Client, workflow_id: str, execution: str) -> None:
+    def __init__(self, client: Client, artifacts: ArtifactStore, workflow_id: str, execution: str) -> None:
         self._client = client
+        self._artifacts = artifacts
         self._execution = WorkflowExecution(workflow_id=workflow_id, run_id=execution)
         self._answers: dict[int, Payload] = {}
 
-    async def read(self) -> AsyncIterator[Sequence[Item | Manifest]]:
+    async def read(self) -> AsyncIterator[Sequence[Found]]:
         """Yield what each page holds; the answer of an activity waits for its question, which is older.
 
         Raises:
@@ -98,7 +102,7 @@ class RunHistorySource:
             retry=True,
         )
 
-    async def _read_event(self, event: HistoryEvent) -> Sequence[Item | Manifest]:
+    async def _read_event(self, event: HistoryEvent) -> Sequence[Found]:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if completed.result.payloads:
@@ -118,14 +122,12 @@ class RunHistorySource:
             return (user_item(start.envelope.spec.input),)
         return ()
 
-    async def _read_activity(self, name: str, question: Payload, answer: Payload | None) -> Sequence[Item | Manifest]:
+    async def _read_activity(self, name: str, question: Payload, answer: Payload | None) -> Sequence[Found]:
         if name == names.CALL_MODEL:
             attempt = parse(ModelAttempt, await self._plain(question))
-            found: list[Item | Manifest] = [*attempt.tail, Manifest(attempt.context, attempt.base, attempt.add)]
+            found: list[Found] = [*attempt.tail, Manifest(attempt.context, attempt.base, attempt.add)]
             if answer is not None:
-                observed = parse(ModelResult, await self._plain(answer)).observation
-                turn = turn_item(observed)
-                found.extend([turn] if turn is not None else [])
+                found.extend(self._turn(parse(ModelResult, await self._plain(answer))))
             return found
         if answer is None:
             return ()
@@ -144,8 +146,27 @@ class RunHistorySource:
             )
         return ()
 
+    def _turn(self, result: ModelResult) -> Sequence[Found]:
+        """The item of a turn, or where it lies; none of a turn that holds nothing."""
+        stored, known = result.stored, result.item
+        if stored is None or known is None:
+            turn = turn_item(result.observation)
+            return (turn,) if turn is not None else ()
+        return (StoredItem(known.digest, lambda: self._load(result.observation, stored)),)
+
+    async def _load(self, observation: ModelObservation, stored: StoredText) -> Item:
+        try:
+            text = (await read_artifact(self._artifacts, stored.digest)).decode()
+        except ArtifactMissing as missing:
+            raise ContextMissing(f"A text of the run is gone: {missing}") from None
+        except OSError as fault:
+            raise failures.context_unreachable(f"A text of the run cannot be read: {fault}") from None
+        item = turn_item(observation.model_copy(update={"response": text}))
+        assert item is not None, "a turn with a text has an item"
+        return item
+
     async def _plain(self, payload: Payload) -> bytes:
-        return await _plain(payload, self._client.data_converter)
+        return await plain(payload, self._client.data_converter)
 
 
 @dataclass(frozen=True)
@@ -155,6 +176,7 @@ class RunHistory:
     state: RunState | None
     journal: tuple[AgentJournalRecord, ...]
     wal: tuple[GenericCheckpointRecord, ...]
+    notes: tuple[EffectNote, ...]
 
 
 async def read_history(client: Client, run_id: str, execution: str | None = None) -> RunHistory:
@@ -186,6 +208,7 @@ async def replay(history: WorkflowHistory, converter: DataConverter = converter.
         state=recorder.steps[-1].state if recorder.steps else None,
         journal=tuple(event for step in recorder.steps for event in step.events),
         wal=tuple(seal_checkpoint(draft, seq) for seq, draft in enumerate(drafts, start=1)),
+        notes=tuple(note for step in recorder.steps for note in step.notes),
     )
 
 
@@ -201,37 +224,42 @@ class _Recorder(Interceptor):
 
 def _with_request(draft: GenericCheckpointDraft, sent: dict[str, str]) -> GenericCheckpointDraft:
     """The attempt's record with the digest of the request that was sent; the context digest where none is known."""
-    known = sent.get(draft.event_id)
-    if known is None or not isinstance(draft.payload, ModelAttemptStarted):
+    if not isinstance(draft.payload, ModelAttemptStarted):
+        return draft
+    known = sent.get(draft.payload.request_digest)
+    if known is None:
         return draft
     return draft.model_copy(update={"payload": draft.payload.model_copy(update={"request_digest": known})})
 
 
 async def _request_digests(history: WorkflowHistory, converter: DataConverter) -> dict[str, str]:
-    """The request digest of each attempt, by the id of its WAL record: from its result, or its last heartbeat."""
+    """The request digest of each attempt, by its context's: from a result or a last heartbeat.
+
+    A retry goes under the record of the attempt it repeats, and has the same context.
+    """
     attempts: dict[int, str] = {}
     found: dict[str, str] = {}
     for event in history.events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled = event.activity_task_scheduled_event_attributes
             if scheduled.activity_type.name == names.CALL_MODEL:
-                attempt = parse(ModelAttempt, await _plain(scheduled.input.payloads[0], converter))
-                attempts[event.event_id] = wal_attempt_id(attempt.run_id, attempt.round, attempt.attempt)
+                attempt = parse(ModelAttempt, await plain(scheduled.input.payloads[0], converter))
+                attempts[event.event_id] = attempt.context
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if completed.scheduled_event_id in attempts:
-                result = parse(ModelResult, await _plain(completed.result.payloads[0], converter))
+                result = parse(ModelResult, await plain(completed.result.payloads[0], converter))
                 found[attempts[completed.scheduled_event_id]] = result.request_digest
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             lost = event.activity_task_timed_out_event_attributes
             beats = lost.failure.timeout_failure_info.last_heartbeat_details.payloads
             if lost.scheduled_event_id in attempts and beats:
-                beat = parse(Heartbeat, await _plain(beats[0], converter))
+                beat = parse(Heartbeat, await plain(beats[0], converter))
                 found.update({attempts[lost.scheduled_event_id]: beat.request_digest} if beat.request_digest else {})
     return found
 
 
-async def _plain(payload: Payload, converter: DataConverter) -> bytes:
+async def plain(payload: Payload, converter: DataConverter) -> bytes:
     """A payload's JSON text, through the codec."""
     if converter.payload_codec is None:
         return payload.data

@@ -22,6 +22,7 @@ SESSION_OPEN: Final = "open"
 SESSION_APPEND: Final = "append"
 SESSION_CLOSE_RUN: Final = "close_run"
 SESSION_READ: Final = "read"
+SESSION_SETTLE: Final = "settle"
 
 BIND: Final = "bind"
 OPEN_SESSION: Final = "open_session"

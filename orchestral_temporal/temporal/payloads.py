@@ -6,6 +6,7 @@ from typing import Final
 from temporalio.common import RawValue
 
 from orchestral_temporal.core.limits import COMMAND_BYTES, COMMAND_ID_BYTES, REASON_BYTES
+from orchestral_temporal.protocol.activities import Fence
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, seal_command
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
@@ -65,6 +66,15 @@ def read_command(name: str, args: Sequence[RawValue], run_id: str, place: int) -
     if command.run_id != run_id:
         refuse(AgentProtocolErrorCode.RUN_ID_CONFLICT, "It names another run; send it to that one.")
     return command
+
+
+def read_outcome(args: Sequence[RawValue]) -> Fence:
+    """What a tool worker reports by the signal `outcome` (decision 16).
+
+    Raises:
+        ProtocolError: it is no fence; the message says why.
+    """
+    return parse_value(Fence, read_json(args))
 
 
 def short_cancel(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:

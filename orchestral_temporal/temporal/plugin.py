@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -21,6 +22,7 @@ from orchestral_temporal.temporal.worker import (
     WorkerSettings,
     distinct,
     served,
+    work_grace,
 )
 
 NAME: Final = "orchestral-temporal"
@@ -68,12 +70,14 @@ class HostingPlugin(SimplePlugin):
         assert given is not None
         assert queue is not None
         settings = WorkerSettings(queues=Queues(runs=queue, models=queue, tools=queue), timeouts=self._timeouts)
+        if chosen := config.get("graceful_shutdown_timeout"):
+            settings = replace(settings, grace=chosen)
         activities = served(self._host(given.namespace), settings, self._artifacts)
         config["client"] = converter.converted(given)
         config["activities"] = [*config.get("activities", ()), *distinct(activities, tuple(Role))]
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
-        config["graceful_shutdown_timeout"] = config.get("graceful_shutdown_timeout") or settings.grace
+        config["graceful_shutdown_timeout"] = chosen or work_grace(settings.grace)
         if config.get("sticky_queue_schedule_to_start_timeout") == SDK_STICKY:
             config["sticky_queue_schedule_to_start_timeout"] = settings.sticky
         if not config.get("tuner") and not config.get("max_concurrent_workflow_tasks"):

@@ -5,53 +5,47 @@ The workflow brings inputs to `advance` and carries out the effects that come ba
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, assert_never, cast
+from typing import Any, Final, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ActivityHandle
 
+from orchestral_temporal.core.inputs import (
+    Bound,
+    CommandArrived,
+    Input,
+    OutcomeArrived,
+    PayloadRefused,
+    SessionReady,
+)
 from orchestral_temporal.core.limits import REASON_BYTES
 from orchestral_temporal.core.loop import advance, begin
 from orchestral_temporal.core.reducer import ack, admit, status
 from orchestral_temporal.core.result import refused_result, result
 from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
 from orchestral_temporal.core.state import (
-    AppendSession,
-    BatchAppended,
-    BatchRefused,
-    Bound,
-    CallModel,
-    CancelModelCall,
-    CancelToolCall,
-    CommandArrived,
-    Effect,
     Ended,
-    Input,
-    InvokeTool,
-    PayloadRefused,
     RunState,
-    SessionReady,
     Step,
 )
 from orchestral_temporal.protocol.activities import (
     Binding,
     BindRequest,
-    ModelResult,
     Role,
     SessionAppend,
     SessionAppended,
     SessionOpen,
     SessionOpened,
     Timeouts,
-    ToolObservation,
 )
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import dispatch, failures, names, payloads, queries, visibility
+from orchestral_temporal.temporal.under_way import UnderWay, outcome
 
 RECORDER: Final = "orchestral_recorder"
 """Extern function that a reader of histories hands in: it gets every step (`history.py`)."""
@@ -70,9 +64,7 @@ class AgentRun:
         self._held: list[Input] = []
         self._timeouts = Timeouts()
         self._binding: Binding | None = None
-        self._model: ActivityHandle[ModelResult] | None = None
-        self._tool: ActivityHandle[ToolObservation] | None = None
-        self._append: ActivityHandle[SessionAppended] | None = None
+        self._under_way = UnderWay()
         self._wal: list[JsonObject] = []
 
     @workflow.run
@@ -200,6 +192,9 @@ class AgentRun:
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Take whatever is sent; what is no command of this run is put on record as refused."""
         try:
+            if name == names.SIGNAL_OUTCOME:
+                self._bring(OutcomeArrived(payloads.read_outcome(args)))
+                return
             command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
         except ProtocolError as fault:
             self._bring(PayloadRefused(name, fault.error.message))
@@ -251,29 +246,8 @@ class AgentRun:
         if recorder is not None:
             recorder(step)
         for effect in step.effects:
-            self._carry_out(effect)
+            self._under_way.carry_out(effect, self._bound)
         workflow.set_current_details(visibility.details(step.state, status(step.state.run)))
-
-    # -- effects -------------------------------------------------------------------------------------------------
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case CallModel():
-                self._model = dispatch.call_model(effect, self._bound, self._timeouts)
-            case CancelModelCall():
-                if self._model is not None:
-                    self._model.cancel()
-                    self._model.add_done_callback(_outcome)  # looked at, or the SDK complains that nobody did
-                    self._model = None
-            case InvokeTool():
-                self._tool = dispatch.invoke_tool(effect, self._bound, self._timeouts)
-            case CancelToolCall():
-                if self._tool is not None:
-                    self._tool.cancel()
-            case AppendSession(batch):
-                self._append = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, self._timeouts)
-            case _:
-                assert_never(effect)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -295,31 +269,14 @@ class AgentRun:
         """Wait, and meanwhile bring what activities answer; Temporal's own cancel is a command like any other."""
         while not done():
             try:
-                await workflow.wait_condition(lambda: done() or self._answered)
+                await workflow.wait_condition(lambda: done() or self._under_way.answered)
             except asyncio.CancelledError:
                 reason = workflow.cancellation_reason()
                 if reason is None:  # not a request to cancel: this worker forgets the run, another will go on
                     raise
                 self._cancelled(reason)
-            self._collect()
-
-    @property
-    def _answered(self) -> bool:
-        return any(each is not None and each.done() for each in (self._model, self._tool, self._append))
-
-    def _collect(self) -> None:
-        """Bring every answer that is there; what a cancel left behind is read from the handle, never awaited."""
-        if self._model is not None and self._model.done():
-            handle, self._model = self._model, None
-            self._bring(failures.model_ended(_outcome(handle)))
-        if self._tool is not None and self._tool.done():
-            ended, self._tool = self._tool, None
-            self._bring(failures.tool_ended(_outcome(ended)))
-        if self._append is not None and self._append.done():
-            appended, self._append = self._append, None
-            answer = _outcome(appended)
-            refused = isinstance(answer, BaseException)
-            self._bring(BatchRefused(failures.sentence(answer)) if refused else BatchAppended(answer))
+            for given in self._under_way.answers():
+                self._bring(given)
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""
@@ -371,16 +328,8 @@ def _only(given: tuple[Any, ...]) -> Json:  # pyright: ignore[reportExplicitAny]
     return given[0]
 
 
-def _outcome(handle: ActivityHandle[Answer]) -> Answer | BaseException:
-    """How an activity ended, without awaiting it: an await in a cancelled task hides an outcome that is there."""
-    if handle.cancelled():
-        return asyncio.CancelledError()
-    error = handle.exception()
-    return handle.result() if error is None else error
-
-
 def _answer(handle: ActivityHandle[Answer]) -> Answer:
-    outcome = _outcome(handle)
-    if isinstance(outcome, BaseException):
-        raise failures.refusal_of(outcome) from None
-    return outcome
+    answer = outcome(handle)
+    if isinstance(answer, BaseException):
+        raise failures.refusal_of(answer) from None
+    return answer

@@ -80,7 +80,7 @@ class SessionActivities:
     async def _seal(self, wanted: SessionAppend) -> SessionBatch:
         digests = tuple(dict.fromkeys(each for record in wanted.records for each in record.items))
         info = activity.info()
-        source = RunHistorySource(activity.client(), wanted.run_id, info.workflow_run_id or "")
+        source = RunHistorySource(activity.client(), self._artifacts, wanted.run_id, info.workflow_run_id or "")
         try:
             found = await self._items.find(digests, lambda: source)
         except ContextMissing as missing:
@@ -98,6 +98,7 @@ class SessionActivities:
             last_seq=wanted.first_seq + len(records) - 1,
             records=records,
             close=wanted.close,
+            uncertain=tuple(each.uncertainty.effect_call_id for each in wanted.records if each.uncertainty is not None),
         )
         body = canonical([dump(each) for each in records])
         if len(body) <= INLINE_BATCH_BYTES:

@@ -11,13 +11,15 @@ from orchestral_temporal.core.session import (
     SessionState,
     admit_append,
     admit_open,
+    admit_settle,
     append,
     forget,
     open_run,
     read,
+    settle,
 )
 from orchestral_temporal.core.start import StartRefused
-from orchestral_temporal.protocol.activities import SessionBatch, SessionForget, SessionOpen
+from orchestral_temporal.protocol.activities import EffectSettlement, SessionBatch, SessionForget, SessionOpen
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.words import dump, parse_value
@@ -46,7 +48,7 @@ class AgentSession:
 
     @workflow.update(dynamic=True)
     def on_update(self, name: str, args: Sequence[RawValue]) -> JsonObject:
-        """`open`, `append` and `close_run`, each safe to repeat."""
+        """`open`, `append`, `settle` and `close_run`, each safe to repeat."""
         value = payloads.read_json(args, SESSION_APPEND_BYTES)
         match name:
             case names.SESSION_OPEN:
@@ -55,6 +57,9 @@ class AgentSession:
             case names.SESSION_APPEND:
                 self._state, appended = append(self._state, parse_value(SessionBatch, value))
                 return dump(appended)
+            case names.SESSION_SETTLE:
+                self._state, settled = settle(self._state, parse_value(EffectSettlement, value))
+                return dump(settled)
             case _:
                 self._state = forget(self._state, parse_value(SessionForget, value).run_id)
                 return {}
@@ -69,11 +74,13 @@ class AgentSession:
                     admit_open(self._state, parse_value(SessionOpen, value))
                 case names.SESSION_APPEND:
                     admit_append(self._state, parse_value(SessionBatch, value))
+                case names.SESSION_SETTLE:
+                    admit_settle(self._state, parse_value(EffectSettlement, value))
                 case names.SESSION_CLOSE_RUN:
                     parse_value(SessionForget, value)
                 case _:
                     raise ApplicationError(
-                        f"{name[:80]!r} is no update of a session; use open, append or close_run.",
+                        f"{name[:80]!r} is no update of a session; use open, append, settle or close_run.",
                         type=AgentProtocolErrorCode.INVALID_SPEC,
                     )
         except StartRefused as refused:
@@ -83,7 +90,7 @@ class AgentSession:
 
     @workflow.query(dynamic=True)
     def on_query(self, name: str, args: Sequence[RawValue]) -> JsonObject:
-        """`read {after}`: the head, the active run and the batches after a sequence number."""
+        """`read {after}`: the head, the active run, all settlements, and the batches after a sequence number."""
         asked = payloads.read_object(args)
         after = asked.get("after", 0)
         if name != names.SESSION_READ or not isinstance(after, int):
@@ -95,6 +102,7 @@ class AgentSession:
             "head": self._state.head,
             "active": self._state.active,
             "last_seq": self._state.last_seq,
+            "settlements": [dump(each) for each in self._state.settlements],
             "batches": [dump(each) for each in batches],
             "last": last,
             "more": last < self._state.last_seq,

@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
+from orchestral_temporal.core.batch import AT_WORK
+from orchestral_temporal.core.effect_notes import settle_command
 from orchestral_temporal.core.limits import ATTRIBUTE_BYTES, SUMMARY_BYTES
-from orchestral_temporal.core.state import ModelOpen, RunState, ToolsOpen
+from orchestral_temporal.core.state import CallAt, ModelOpen, ModelWaiting, OpenCall, RunState, ToolsOpen
 from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.events import RunFailed
 from orchestral_temporal.temporal import names
 
 STATUS = SearchAttributeKey.for_keyword(names.ATTRIBUTE_STATUS)
@@ -34,6 +38,9 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE,
 )
 """What looks like a secret inside a value; a summary that hides too much only says less (F098)."""
+
+FAILURE_BYTES: Final = 1_000
+"""UTF-8 bytes of a failure's message in the details of a run; its whole stands in the result."""
 
 _SECRET_KEY = re.compile(r"key|token|secret|password|passwd|auth|credential|cookie", re.IGNORECASE)
 
@@ -107,16 +114,32 @@ def client_pairs(agent: str, session_id: str, tenant: str | None) -> list[Search
     return pairs
 
 
+def _call_line(call: OpenCall, state: RunState) -> str:
+    named = f"`{cut(call.name, 80)}` (`{call.invocation_id}`"
+    if call.at is CallAt.OPEN:
+        again = f", attempt {call.attempt}" if call.attempt > 1 else ""
+        return f"- running {named}{again})"
+    if call.at is CallAt.UNCERTAIN:
+        return f"- {named}) was lost; its outcome is waited for up to {state.uncertainty_grace_ms // 1000} s"
+    remedy = settle_command(call.invocation_id)
+    return f"- {named}): nobody can say whether it took effect; when the run has ended, `{remedy}` tells the session"
+
+
 def details(state: RunState, status: str) -> str:
     """The current details of a run as Markdown: status, what is going on, usage against limits."""
     lines = [f"**{status}** · round {state.round} · {state.tool_calls} tool calls"]
     match state.phase:
         case ModelOpen(attempt=attempt):
             lines.append(f"- the model is answering (attempt {attempt})")
-        case ToolsOpen(calls=calls, index=index) if index < len(calls):
-            lines.append(f"- running `{cut(calls[index].name, 80)}` ({index + 1} of {len(calls)})")
+        case ModelWaiting(retry=retry, reason=reason):
+            lines.append(f"- the model failed and is asked again soon (retry {retry}): {cut(reason, 200)}")
+        case ToolsOpen(calls=calls):
+            lines.extend(_call_line(call, state) for call in calls if call.at in (*AT_WORK, CallAt.UNKNOWN))
         case _:
             pass
+    last = state.run.records[-1].event.payload if state.run.records else None
+    if isinstance(last, RunFailed):
+        lines.append(f"- {cut(last.failure.message, FAILURE_BYTES)}")
     usage = state.usage
     if usage.input_tokens is not None or usage.output_tokens is not None:
         lines.append(f"- tokens: {usage.input_tokens or 0} in, {usage.output_tokens or 0} out")

@@ -53,13 +53,15 @@ OUTAGES: Final = (
 class Frame:
     """One thing a watcher sees.
 
-    `text`: more live text. `clear`: the live text so far is void. `call`, `call_ended`: a tool call, by its summary.
-    `lost`: an attempt was lost. `committed`: something outside arrived, the journal may have grown. `event`: a record.
+    `text`: more live text. `clear`: the live text of that attempt is void. `call`, `call_ended`: a tool call, by its
+    summary. `lost`: an attempt was lost. `committed`: something outside arrived, the journal may have grown. `event`: a
+    record. `attempt` tells the model attempts of a run apart; what is void is said before the next one speaks (F013).
     """
 
     kind: str
     text: str = ""
     event: AgentJournalRecord | None = None
+    attempt: str = ""
 
 
 async def follow(client: Client, run_id: str) -> AsyncIterator[Frame]:
@@ -131,7 +133,7 @@ class _Live:
         self._client = client
         self._run_id = run_id
         self._frames = frames
-        self._open: dict[int, tuple[str, str]] = {}
+        self._open: dict[int, tuple[str, str, str]] = {}
         self._shown = 0
         self._attempt: tuple[str, int] | None = None
         self._arrived = False
@@ -143,7 +145,7 @@ class _Live:
                 scheduled = event.activity_task_scheduled_event_attributes
                 name = scheduled.activity_type.name
                 summary = _text(event)
-                self._open[event.event_id] = (name, summary)
+                self._open[event.event_id] = (name, summary, scheduled.activity_id)
                 return [Frame("call", summary)] if name == names.INVOKE_TOOL else []
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 closed = event.activity_task_completed_event_attributes.scheduled_event_id
@@ -165,22 +167,28 @@ class _Live:
         return []
 
     def _closed(self, scheduled: int, how: str) -> list[Frame]:
-        name, summary = self._open.pop(scheduled, ("", ""))
+        name, summary, attempt = self._open.pop(scheduled, ("", "", ""))
         if name == names.CALL_MODEL:
             self._attempt = None
-            return [Frame("clear")] if how == "lost" else [Frame("turn")]
+            return [Frame("clear" if how == "lost" else "turn", attempt=attempt)]
         return [Frame(how, summary)] if name == names.INVOKE_TOOL else []
 
     async def look(self) -> None:
         """Look at the open attempt as long as there is one."""
         while True:
-            if any(name == names.CALL_MODEL for name, _ in self._open.values()):
+            if self._speaking:
                 with suppress(RPCError):
                     described = await self._client.get_workflow_handle(self._run_id).describe(rpc_timeout=RPC_TIMEOUT)
                     for pending in described.raw_description.pending_activities:
-                        if pending.activity_type.name == names.CALL_MODEL:
+                        # What was asked for before an attempt ended may be answered after it; that is void.
+                        if pending.activity_id in self._speaking:
                             await self._show(pending)
             await asyncio.sleep(LOOK_PAUSE)
+
+    @property
+    def _speaking(self) -> list[str]:
+        """The model attempts that are open as far as the history was read."""
+        return [attempt for name, _, attempt in self._open.values() if name == names.CALL_MODEL]
 
     async def _show(self, pending: PendingActivityInfo) -> None:
         if not pending.heartbeat_details.payloads:
@@ -196,7 +204,7 @@ class _Live:
         fresh = beat.text[max(0, self._shown - beat.offset) :]
         if fresh:
             self._shown = beat.offset + len(beat.text)
-            self._frames.put_nowait(Frame("text", fresh))
+            self._frames.put_nowait(Frame("text", fresh, attempt=pending.activity_id))
 
 
 async def _decoded(client: Client, pending: PendingActivityInfo) -> list[bytes]:

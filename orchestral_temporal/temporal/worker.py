@@ -18,12 +18,10 @@ from orchestral_temporal.runtime.agents import HostedAgent
 from orchestral_temporal.runtime.context_items import ContextItems
 from orchestral_temporal.temporal import names, visibility
 from orchestral_temporal.temporal.activities import CallActivities
+from orchestral_temporal.temporal.beating import HEARTBEAT_THROTTLE
 from orchestral_temporal.temporal.run_workflow import AgentRun
 from orchestral_temporal.temporal.session_activities import SessionActivities
 from orchestral_temporal.temporal.session_workflow import AgentSession
-
-HEARTBEAT_THROTTLE: Final = timedelta(milliseconds=250)
-"""The SDK sends at most one heartbeat in this time: live text is as old as this, a dead worker is noticed on time."""
 
 UNVERSIONED: Final = WorkerDeploymentConfig(
     version=WorkerDeploymentVersion(deployment_name="orchestral-temporal", build_id="unversioned"),
@@ -33,6 +31,9 @@ UNVERSIONED: Final = WorkerDeploymentConfig(
 
 CACHED_WORKFLOWS: Final = 1_000
 """Runs kept in memory; an idle one takes 50 to 80 KB."""
+
+STOP_MARGIN: Final = timedelta(seconds=0.5)
+"""What is kept of the grace to stop what is still at work, and to give it back with a word (decision 21)."""
 
 TASKS_AT_ONCE: Final = 3
 """Workflow tasks in work at once: they share one interpreter, so more are no faster, and a restarted worker that
@@ -66,6 +67,8 @@ def served(
         timeouts=settings.timeouts,
         items=items,
         attributes=AttributeCheck().registered,
+        artifacts=artifacts,
+        grace=work_grace(settings.grace),
     )
     session = SessionActivities(artifacts=artifacts, items=items)
     return {
@@ -73,6 +76,11 @@ def served(
         Role.MODEL: (calls.bind, calls.call_model),
         Role.TOOLS: (calls.bind, calls.invoke_tool),
     }
+
+
+def work_grace(grace: timedelta) -> timedelta:
+    """How long calls may go on in a worker that stops: its grace without the margin, at least three quarters of it."""
+    return max(grace - STOP_MARGIN, grace * 3 / 4)
 
 
 def build_workers(
@@ -115,7 +123,7 @@ def _worker(
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_workflow_tasks=TASKS_AT_ONCE,
         sticky_queue_schedule_to_start_timeout=settings.sticky,
-        graceful_shutdown_timeout=settings.grace,
+        graceful_shutdown_timeout=work_grace(settings.grace),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         deployment_config=UNVERSIONED,

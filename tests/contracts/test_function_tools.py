@@ -27,6 +27,7 @@ from orchestral_temporal.protocol.tools import (
     UnknownEffect,
 )
 from orchestral_temporal.protocol.words import Json, JsonObject
+from orchestral_temporal.runtime.agents import AgentPlan, host
 from orchestral_temporal.runtime.tool_call import CallContext, ToolGuard
 
 
@@ -442,3 +443,108 @@ async def test_what_a_function_refuses_is_its_answer() -> None:
 
     assert await invoke(refuse) == Rejected(code="no_such_city", message="unknown")
     assert await invoke(fail) == Failed(code="busy", message="later", retryable=True)
+
+
+# -- what became of a lost attempt ------------------------------------------------------------------------------------
+
+
+def reconciled(sent: str, call: api.ToolCall) -> api.Reconciled:
+    """Ask the mail server."""
+    answers: dict[str, api.Reconciled] = {
+        "yes": api.Happened({"at": datetime(2024, 2, 29, tzinfo=UTC), "key": call.idempotency_key}),
+        "no": api.DidNotHappen(),
+        "perhaps": api.CannotTell(),
+        "odd": "odd",  # type: ignore[dict-item] -- a mistake that people make
+    }
+    return answers[sent]
+
+
+async def reconciled_later(*, sent: str, call: api.ToolCall) -> api.Reconciled:
+    """Ask the mail server, later."""
+    return reconciled(sent, call)
+
+
+async def after_loss(sent: str, reconcile: api.Reconcile) -> tuple[ToolOutcome, list[str]]:
+    """How a call ends whose earlier attempt was lost, and what was sent by then."""
+    mails: list[str] = []
+
+    @api.tool(reconcile=reconcile)
+    def send(sent: str) -> str:
+        mails.append(sent)
+        return "sent"
+
+    made = function_tool(send)
+    call = ToolInvocation(
+        run_id="run-1", call_id="run-1/m1/c1", tool_id=made.descriptor.tool_id, arguments={"sent": sent}
+    )
+    return (await ToolGuard([made]).invoke(call, CallContext(reconcile=True))).outcome, mails
+
+
+@pytest.mark.parametrize("reconcile", [reconciled, reconciled_later])
+async def test_a_function_says_what_became_of_a_lost_attempt(reconcile: api.Reconcile) -> None:
+    """The hook's answer decides: an output in its JSON form, another run, or an unknown effect (divergence 3)."""
+    happened = Completed(output=InlineOutput(value={"at": "2024-02-29T00:00:00+00:00", "key": "run-1/m1/c1"}))
+    assert await after_loss("yes", reconcile) == (happened, [])
+    assert await after_loss("no", reconcile) == (Completed(output=InlineOutput(value="sent")), ["no"])
+    for unclear in ("perhaps", "odd", "raises"):
+        outcome, mails = await after_loss(unclear, reconcile)
+        assert isinstance(outcome, UnknownEffect)
+        assert mails == []
+
+
+def test_only_a_function_with_a_hook_can_be_asked() -> None:
+    """What a run is told of a tool says whether it can be asked after a loss."""
+
+    @api.tool
+    def plain(a: int) -> int:
+        return a
+
+    @api.tool(reconcile=lambda a: api.CannotTell())  # noqa: ARG005 -- the name is what counts
+    def unhinted(a: int) -> int:
+        return a
+
+    def ask(a: int) -> api.Reconciled:
+        return api.Happened(a)
+
+    @api.tool(reconcile=ask)
+    def asked(a: int) -> int:
+        return a
+
+    hosted = host(AgentPlan("default", None, [function_tool(plain), function_tool(asked)]), "default")
+    assert hosted.tools is not None
+    told = {each.descriptor.model_schema.name: each.reconciles for each in hosted.tools.part.tools}
+    assert told == {"plain": False, "asked": True}
+    with pytest.raises(WordError, match="its parameter 'a' has no type hint"):
+        function_tool(unhinted)
+
+
+def takes_nothing() -> api.Reconciled:
+    """Not even the arguments."""
+    return api.CannotTell()
+
+
+def yields(a: int) -> object:
+    """Yield."""
+    yield a
+
+
+@pytest.mark.parametrize(
+    ("reconcile", "sentence"),
+    [
+        (takes_nothing, "does not take the parameters of"),
+        (reconciled, "does not take the parameters of"),
+        (yields, "it yields; return one value"),
+        ("ask", "'ask' is not a Python function"),
+    ],
+)
+def test_a_hook_that_cannot_be_asked_is_refused(reconcile: api.Reconcile, sentence: str) -> None:
+    """A hook with other parameters, or none that could answer, is refused when the tool is made."""
+
+    @api.tool(reconcile=reconcile)
+    def one(a: int) -> int:
+        return a
+
+    with pytest.raises(WordError) as refused:
+        function_tool(one)
+    assert refused.value.code == "invalid_descriptor"
+    assert sentence in refused.value.message

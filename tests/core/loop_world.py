@@ -1,32 +1,44 @@
 """A shell in miniature: starts runs of the pure loop and answers its effects, so that tests read as stories."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from orchestral_temporal.core.assembly import failure_code
 from orchestral_temporal.core.calls import turn_item
+from orchestral_temporal.core.inputs import (
+    BatchAppended,
+    Input,
+    ModelFailed,
+    ModelFinished,
+    ModelLost,
+    SessionReady,
+    ToolBroken,
+    ToolLost,
+    ToolObserved,
+)
 from orchestral_temporal.core.items import measure
 from orchestral_temporal.core.loop import advance, begin
 from orchestral_temporal.core.reducer import status
 from orchestral_temporal.core.start import Start, read_start
 from orchestral_temporal.core.state import (
     AppendSession,
-    BatchAppended,
+    CallAt,
     CallModel,
     Effect,
-    Input,
     InvokeTool,
-    ModelFinished,
+    ModelOpen,
     RunState,
-    SessionReady,
     Step,
-    ToolObserved,
+    ToolsOpen,
 )
+from orchestral_temporal.core.tool_result import tool_result
 from orchestral_temporal.protocol.activities import (
     Binding,
     BoundTool,
     ModelPart,
     ModelResult,
     Queues,
+    ResultItem,
     RunPart,
     SessionAppended,
     SessionOpened,
@@ -39,6 +51,8 @@ from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import (
     ModelCapabilities,
     ModelDescriptor,
+    ModelError,
+    ModelErrorCode,
     ModelFinishReason,
     ModelObservation,
     ModelTokenAccounting,
@@ -66,14 +80,27 @@ from orchestral_temporal.protocol.tools import (
     ToolOutcome,
     ToolPolicyBounds,
     ToolRestriction,
+    UnknownEffect,
 )
 
 RUN = "run-1"
+NOW = (0, 0)
+"""Round and attempt of an answer that is for the open attempt, whichever that is."""
+
+THERE = ("", 0)
+"""Invocation and attempt of an answer that is for the first open call."""
+
 SCHEMA: JsonObject = {"type": "object", "properties": {"value": {"type": "string"}}}
 BINDING = "temporal:default/default"
 
 
-def tool(name: str, idempotency: ToolIdempotency = ToolIdempotency.PURE) -> BoundTool:
+def tool(
+    name: str,
+    idempotency: ToolIdempotency = ToolIdempotency.PURE,
+    concurrency: ToolConcurrency = ToolConcurrency.PER_RUN_SERIAL,
+    *,
+    reconciles: bool = False,
+) -> BoundTool:
     """A bound tool with the id `test/<name>`."""
     bounds = ToolPolicyBounds(approval=ApprovalPolicy.NOT_REQUIRED, max_timeout_ms=1_000)
     return BoundTool(
@@ -83,9 +110,10 @@ def tool(name: str, idempotency: ToolIdempotency = ToolIdempotency.PURE) -> Boun
             output_schema={},
             restriction=ToolRestriction(bounds=bounds),
             idempotency=idempotency,
-            concurrency=ToolConcurrency.PARALLEL_SAFE,
+            concurrency=concurrency,
         ),
         view_contract="orchestral.model-output/identity/v1",
+        reconciles=reconciles,
     )
 
 
@@ -169,7 +197,32 @@ def finished(observation: ModelObservation) -> ModelFinished:
     """A turn as the model worker reports it."""
     item = turn_item(observation)
     measured = measure(item) if item is not None else None
-    return ModelFinished(ModelResult(observation=observation, item=measured, request_digest="1" * 64, input_bound=10))
+    return ModelFinished(
+        *NOW, ModelResult(observation=observation, item=measured, request_digest="1" * 64, input_bound=10)
+    )
+
+
+def model_failed(
+    code: ModelErrorCode,
+    *,
+    retryable: bool = True,
+    generated: bool = False,
+    usage: ModelUsage | None = None,
+    details: Json = None,
+) -> ModelFailed:
+    """An attempt that ended with a backend's error, before any output unless said otherwise."""
+    error = ModelError(code=code, message="the backend says no", retryable=retryable, details=details)
+    return ModelFailed(*NOW, failure_code(code), error, generated=generated, usage=usage)
+
+
+def model_lost(*, abandoned: bool) -> ModelLost:
+    """An attempt that will never answer."""
+    return ModelLost(*NOW, abandoned=abandoned, reason="gone")
+
+
+def tool_lost(*, abandoned: bool, fenced: bool = True, stored: str | None = None) -> ToolLost:
+    """A call that will never answer."""
+    return ToolLost(*THERE, abandoned=abandoned, reason="gone", fenced=fenced, stored=stored)
 
 
 def answered(value: Json) -> ToolObserved:
@@ -178,8 +231,9 @@ def answered(value: Json) -> ToolObserved:
 
 
 def observed(outcome: ToolOutcome) -> ToolObserved:
-    """An ended call."""
-    return ToolObserved(ToolObservation(outcome=outcome))
+    """An ended call, its item measured as a worker does it (with the first call's id)."""
+    item = None if isinstance(outcome, UnknownEffect) else measure(ResultItem(part=tool_result("c0", outcome)))
+    return ToolObserved(*THERE, ToolObservation(outcome=outcome, item=item))
 
 
 @dataclass
@@ -188,6 +242,7 @@ class World:
 
     state: RunState
     steps: list[Step] = field(default_factory=list[Step])
+    given: list[Input] = field(default_factory=list[Input])
 
     @property
     def effects(self) -> list[Effect]:
@@ -229,10 +284,26 @@ class World:
         return self._step(given)
 
     def _step(self, given: Input) -> Step:
+        given = self._addressed(given)
+        self.given.append(given)
         step = advance(self.state, given)
         self.state = step.state
         self.steps.append(step)
         return step
+
+    def _addressed(self, given: Input) -> Input:
+        """Fill in what an answer is for: the open attempt, or the first open call."""
+        phase = self.state.phase
+        match given:
+            case ModelFinished() | ModelFailed() | ModelLost() if (given.round, given.attempt) == NOW:
+                attempt = phase.attempt if isinstance(phase, ModelOpen) else 0
+                return replace(given, round=self.state.round, attempt=attempt)
+            case ToolObserved() | ToolLost() | ToolBroken() if given.invocation_id == THERE[0]:
+                calls = phase.calls if isinstance(phase, ToolsOpen) else ()
+                call = next((each for each in calls if each.at is CallAt.OPEN), None)
+                return given if call is None else replace(given, invocation_id=call.invocation_id, attempt=call.attempt)
+            case _:
+                return given
 
     def play(self, turns: Sequence[ModelFinished], tools: Callable[[InvokeTool], ToolObserved]) -> None:
         """Answer model calls with turns and tool calls with `tools` until no call is open."""

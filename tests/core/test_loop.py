@@ -5,6 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestral_temporal.core.calls import bounded
+from orchestral_temporal.core.inputs import (
+    BatchAppended,
+    BatchRefused,
+    Bound,
+    CommandArrived,
+    Input,
+    ModelFailed,
+    PayloadRefused,
+    SessionReady,
+    TimeReached,
+    ToolBroken,
+    ToolObserved,
+)
 from orchestral_temporal.core.limits import (
     ARGUMENT_BYTES,
     ATTEMPTS_PER_ROUND,
@@ -18,23 +31,12 @@ from orchestral_temporal.core.result import journal_head, refused_result, result
 from orchestral_temporal.core.start import StartRefused, read_start
 from orchestral_temporal.core.state import (
     AppendSession,
-    BatchAppended,
-    BatchRefused,
-    Bound,
     CallModel,
     CancelModelCall,
     CancelToolCall,
-    CommandArrived,
     Ended,
-    Input,
     InvokeTool,
-    ModelFailed,
-    ModelLost,
-    PayloadRefused,
     RunState,
-    SessionReady,
-    ToolBroken,
-    ToolLost,
     ToolsOpen,
 )
 from orchestral_temporal.protocol.activities import SessionAppended, SessionOpened, ToolObservation
@@ -68,18 +70,23 @@ from orchestral_temporal.protocol.tools import (
 from orchestral_temporal.protocol.words import dump, parse, to_json
 from tests.core.loop_world import (
     BINDING,
+    NOW,
     RUN,
+    THERE,
     World,
     answered,
     binding,
     called,
     finished,
+    model_failed,
+    model_lost,
     model_part,
     observed,
     run_part,
     said,
     start,
     tool,
+    tool_lost,
     tools_part,
     world,
 )
@@ -92,7 +99,7 @@ def cancel(command_id: str = "c1", reason: str = "enough") -> CommandArrived:
     return CommandArrived(seal_command(command_id, RUN, Cancel(reason=reason)))
 
 
-def echo(_effect: InvokeTool) -> object:
+def echo(_effect: InvokeTool) -> ToolObserved:
     """Every call answers the same."""
     return answered({"result": "x"})
 
@@ -210,8 +217,7 @@ def test_a_step_limit_that_was_passed_is_seen_before_the_next_round() -> None:
         (called(("orchestral_request_input", "{}")), "input_requests_disabled", False),
         (called(("skill_read", "{}")), "skill_catalog_unavailable", False),
         (said("x", usage=ModelUsage(output_tokens=1_001)), "model_output_usage_exceeded_reservation", False),
-        (ModelFailed("model_unavailable", ModelError(code=ModelErrorCode.UNAVAILABLE, message="no", retryable=True)),
-         "model_unavailable", True),
+        (model_failed(ModelErrorCode.UNAVAILABLE, generated=True), "model_unavailable", True),
     ],
 )  # fmt: skip
 def test_a_turn_that_is_no_answer_fails_the_run(turn: Input, code: str, retryable: bool) -> None:
@@ -389,7 +395,7 @@ def test_a_lost_call_that_may_run_again_does_so_under_the_same_key(kind: ToolIde
     """A second attempt is on record; only a proven loss is a loss of continuity (decision 16, I4)."""
     made = world(None, binding(tools=tools_part(tool("echo", kind))))
     made.bring(called(ECHO))
-    made.bring(ToolLost(abandoned, "gone"))
+    made.bring(tool_lost(abandoned=abandoned))
     effect = made.last
     assert isinstance(effect, InvokeTool)
     assert (effect.request.attempt, effect.request.invocation_id) == (2, f"{RUN}/m1/c1")
@@ -404,7 +410,7 @@ def test_a_lost_call_with_effects_is_an_unknown_effect() -> None:
     """At most once: a call that may have had its effect never runs again (E4)."""
     made = world(None, binding(tools=tools_part(tool("echo", ToolIdempotency.NON_IDEMPOTENT))))
     made.bring(called(ECHO))
-    made.bring(ToolLost(abandoned=True, reason="stopping"))
+    made.bring(tool_lost(abandoned=True))
     assert failure(made) == ("tool_unknown_effect", False)
 
 
@@ -415,7 +421,7 @@ def test_a_lost_attempt_is_sent_again_if_its_backend_allows(redispatchable: bool
     made = world(None, binding(model=model_part(redispatchable=redispatchable)))
     first = made.last
     assert isinstance(first, CallModel)
-    made.bring(ModelLost(abandoned, "gone"))
+    made.bring(model_lost(abandoned=abandoned))
     if not redispatchable and not abandoned:
         assert result(made.state)["reason"] == {"type": "interrupted", "reason": "gone"}
         assert made.events[-1] == "run_incomplete"
@@ -435,7 +441,7 @@ def test_a_worker_that_breaks_around_a_call_is_on_record(kind: ToolIdempotency) 
     """The model is told; where an effect is possible nobody guesses (E4)."""
     made = world(None, binding(tools=tools_part(tool("echo", kind))))
     made.bring(called(ECHO))
-    made.bring(ToolBroken("KeyError: 'x'"))
+    made.bring(ToolBroken(*THERE, "KeyError: 'x'", fenced=True))
     if kind is ToolIdempotency.NON_IDEMPOTENT:
         assert failure(made) == ("tool_unknown_effect", False)
     else:
@@ -449,14 +455,15 @@ def test_a_request_that_ends_every_worker_ends_itself() -> None:
     made = world()
     for _ in range(ATTEMPTS_PER_ROUND):
         assert made.status == "running"
-        made.bring(ModelLost(abandoned=False, reason="gone"))
+        made.bring(model_lost(abandoned=False))
     assert result(made.state)["reason"] == {"type": "interrupted", "reason": "gone"}
 
 
 def test_a_blank_error_still_ends_the_run() -> None:
     """What a backend leaves blank is said for it: a failure's message is never blank."""
     made = world()
-    made.bring(ModelFailed("model_internal", ModelError(code=ModelErrorCode.INTERNAL, message=" ", retryable=False)))
+    error = ModelError(code=ModelErrorCode.INTERNAL, message=" ", retryable=False)
+    made.bring(ModelFailed(*NOW, "model_internal", error, generated=False))
     assert failure(made) == ("model_internal", False)
 
 
@@ -508,7 +515,8 @@ def test_cancel_ends_an_open_attempt_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", [answered("x"), observed(UnknownEffect(message="?")), ToolLost(abandoned=True, reason="x")]
+    "ending",
+    [answered("x"), observed(UnknownEffect(message="?")), tool_lost(abandoned=True), tool_lost(abandoned=False)],
 )
 @pytest.mark.parametrize("kind", [ToolIdempotency.PURE, ToolIdempotency.NON_IDEMPOTENT])
 def test_cancel_waits_for_a_running_tool(ending: Input, kind: ToolIdempotency) -> None:
@@ -767,13 +775,18 @@ INPUTS = st.sampled_from(
         called(ECHO),
         called(ECHO, ("nobody", "{}"), ("echo", "[")),
         called(("skill_read", "{}")),
-        ModelFailed("model_internal", ModelError(code=ModelErrorCode.INTERNAL, message="x")),
-        ModelLost(abandoned=True, reason="x"),
-        ModelLost(abandoned=False, reason="x"),
+        model_failed(ModelErrorCode.INTERNAL),
+        model_failed(ModelErrorCode.RATE_LIMITED),
+        model_failed(ModelErrorCode.CONTEXT_LENGTH_EXCEEDED),
+        model_lost(abandoned=True),
+        model_lost(abandoned=False),
+        TimeReached("retry/1/1"),
         answered("x"),
         observed(UnknownEffect(message="x")),
-        ToolLost(abandoned=True, reason="x"),
-        ToolLost(abandoned=False, reason="x"),
+        tool_lost(abandoned=True),
+        tool_lost(abandoned=False),
+        tool_lost(abandoned=False, fenced=False),
+        tool_lost(abandoned=False, stored="3" * 64),
         cancel(),
         cancel("c2"),
         cancel(reason="other"),
@@ -783,7 +796,7 @@ INPUTS = st.sampled_from(
         SessionReady(SessionOpened()),
         BatchAppended(SessionAppended(head="h", last_seq=1)),
         BatchRefused("x"),
-        ToolBroken("x"),
+        ToolBroken(*THERE, "x", fenced=True),
         CommandArrived(seal_command("s1", RUN, Steer(content=(text_content("go"),)))),
     ]
 )
@@ -805,7 +818,7 @@ def test_advance_is_total(inputs: list[Input], whole: bool) -> None:
     assert len(ends) == (1 if isinstance(made.state.phase, Ended) else 0)
     assert not ends or made.events[-1] == ends[0]
     again = first
-    for each in inputs:
+    for each in made.given:
         again = advance(again, each).state
     assert again == made.state
 
@@ -818,5 +831,5 @@ def test_a_measured_item_is_taken_as_it_is() -> None:
     assert isinstance(effect, InvokeTool)
     item = made.state.headers[-1].model_copy(update={"digest": "2" * 64})
     outcome = answered("x").observation.outcome
-    made.bring(type(answered("x"))(ToolObservation(outcome=outcome, item=item)))
+    made.bring(ToolObserved(*THERE, ToolObservation(outcome=outcome, item=item)))
     assert made.state.headers[-1].digest == "2" * 64

@@ -19,6 +19,7 @@ from orchestral_temporal.protocol.words import (
     dump,
     kind_of,
     parse,
+    parse_exact_json,
     parse_json,
     parse_value,
     same,
@@ -251,3 +252,16 @@ def test_a_field_that_must_be_an_object_is_refused_with_its_own_code() -> None:
     assert refusal(ToolInvocation, text.replace('"t"', "7")) == (
         "ToolInvocation: `tool_id` is a number; it should be a valid string."
     )
+
+
+@pytest.mark.parametrize("text", ["9007199254740993", "18446744073709551615", "1e22", "0.1", "-0", "1e3"])
+def test_a_number_to_act_on_is_what_the_text_says(text: str) -> None:
+    """Integers of 64 bits and whatever a double holds are kept (F040)."""
+    assert parse_exact_json(text) == parse_json(text)
+
+
+@pytest.mark.parametrize("text", ["123456789012345678901234567890", "4.611686018427387905e18", '{"a":[1e23]}'])
+def test_a_number_that_would_become_its_neighbour_is_refused(text: str) -> None:
+    """Beyond 2^53 a number that no integer and no double holds is not acted on (F040)."""
+    with pytest.raises(ProtocolError, match="cannot be kept exactly; write it as text"):
+        parse_exact_json(text)

@@ -2,18 +2,21 @@
 
 import pytest
 
+from orchestral_temporal.core.limits import NAME_BYTES, SETTLEMENT_BYTES
 from orchestral_temporal.core.session import (
     SessionState,
     admit_append,
     admit_open,
+    admit_settle,
     append,
     forget,
     open_run,
     read,
+    settle,
 )
 from orchestral_temporal.core.start import StartRefused
-from orchestral_temporal.protocol.activities import SessionBatch, SessionOpen
-from orchestral_temporal.protocol.errors import ProtocolError
+from orchestral_temporal.protocol.activities import EffectSettled, EffectSettlement, SessionBatch, SessionOpen
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 
 EMPTY = SessionState(session_id="s")
 
@@ -127,3 +130,64 @@ def test_read_pages_by_sequence() -> None:
         state = added(state, batch(number, number, number, f"h{number - 1}" if number > 1 else None))
     assert [each.number for each in read(state, 1, 2)] == [2, 3]
     assert read(state, 4, 2) == []
+
+
+UNCERTAIN = append(open_run(EMPTY, wanted())[0], batch(1, 1, 2, None).model_copy(update={"uncertain": ("r1/m1/c1",)}))[
+    0
+]
+"""A session in which nobody knows the effect of one call."""
+
+
+def said(happened: str | None = "the mail was sent", *, call: str = "r1/m1/c1", by: str = "ada") -> EffectSettlement:
+    """What an operator says."""
+    return EffectSettlement(call=call, happened=happened, by=by)
+
+
+def settled(state: SessionState, given: EffectSettlement) -> tuple[SessionState, EffectSettled]:
+    """The state and the answer after an admitted settlement."""
+    admit_settle(state, given)
+    return settle(state, given)
+
+
+@pytest.mark.parametrize("happened", ["the mail was sent", None])
+def test_an_unknown_effect_is_settled_once(happened: str | None) -> None:
+    """The first word stands, with the name of who said it; the same from anybody changes nothing (divergence 30)."""
+    state, first = settled(UNCERTAIN, said(happened))
+    again, second = settled(state, said(happened, by="bob"))
+    assert state.settlements == (said(happened),)
+    assert again == state
+    assert first == EffectSettled(settlement=said(happened), repeated=False)
+    assert second == EffectSettled(settlement=said(happened), repeated=True)
+
+
+@pytest.mark.parametrize(("first", "second"), [("sent", None), (None, "sent"), ("sent", "sent twice")])
+def test_a_settlement_is_never_taken_back(first: str | None, second: str | None) -> None:
+    """What contradicts the first word is a conflict, also from the same operator."""
+    state, _ = settled(UNCERTAIN, said(first))
+    with pytest.raises(ProtocolError, match="'ada' has settled") as refused:
+        admit_settle(state, said(second))
+    assert refused.value.code is AgentProtocolErrorCode.DUPLICATE_CONFLICT
+
+
+def test_only_an_unknown_effect_is_settled() -> None:
+    """A call of which the journal says no such thing is refused."""
+    with pytest.raises(ProtocolError, match="no unknown effect of the call 'r1/m1/c2'") as refused:
+        admit_settle(UNCERTAIN, said(call="r1/m1/c2"))
+    assert refused.value.code is AgentProtocolErrorCode.INVALID_TRANSITION
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (said(" "), "`happened` is blank"),
+        (said("é" * SETTLEMENT_BYTES), f"`happened` is longer than {SETTLEMENT_BYTES} bytes"),
+        (said(by=""), "`by` is blank"),
+        (said(by="a" * (NAME_BYTES + 1)), f"`by` is longer than {NAME_BYTES} bytes"),
+    ],
+)
+def test_what_an_operator_says_is_text_and_bounded(wrong: EffectSettlement, sentence: str) -> None:
+    """Blank and long texts are refused with the field and the bound; those just within pass."""
+    with pytest.raises(ProtocolError, match=sentence) as refused:
+        admit_settle(UNCERTAIN, wrong)
+    assert refused.value.code is AgentProtocolErrorCode.INVALID_SPEC
+    admit_settle(UNCERTAIN, said("a" * SETTLEMENT_BYTES, by="b" * NAME_BYTES))

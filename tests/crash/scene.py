@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Replayer
 
-from orchestral_temporal.core.state import AppendSession, CallModel, Effect, InvokeTool
+from orchestral_temporal.core.state import AppendSession, CallModel, Effect, InvokeTool, WakeAfter
 from orchestral_temporal.protocol.base import Json
 from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
@@ -77,6 +78,14 @@ class Scene:
         process = self._start("model_process", str(self.folder))
         await self._said(process, lambda: self.signs.notes("endpoint"))
         return self.signs.notes("endpoint")[0]
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP: the process is there and does nothing."""
+        process.send_signal(signal.SIGSTOP)
+
+    def thaw(self, process: Process) -> None:
+        """SIGCONT: the process goes on where it was."""
+        process.send_signal(signal.SIGCONT)
 
     def kill(self, process: Process) -> None:
         """SIGKILL, and see that it is gone."""
@@ -190,5 +199,7 @@ def _called(effect: Effect) -> str:
             return f"tool {request.arguments['key']}.{request.attempt}"
         case AppendSession():
             return "append"
+        case WakeAfter(timer=timer):
+            return f"wait for {timer.partition('/')[0]}"
         case _:
             return type(effect).__name__

@@ -8,6 +8,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,13 @@ class Signs:
         self.note(f"at-{place}", str(os.getpid()))
         while self._held(place).exists():  # noqa: ASYNC110 -- what another process does sets no event of ours
             await asyncio.sleep(PAUSE)
+
+    def passing_here(self, place: str) -> str:
+        """As `passing`, in a thread that may be held up."""
+        self.note(f"at-{place}", str(os.getpid()))
+        while self._held(place).exists():
+            time.sleep(PAUSE)
+        return place
 
     def _held(self, place: str) -> Path:
         return self._folder / f"held-{place}"

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -20,6 +21,8 @@ from orchestral_temporal.temporal.client import AgentClient, Turn
 from orchestral_temporal.temporal.converter import DATA_CONVERTER
 from tests.crash.scene import Scene, its_end, now, open_scene
 from tests.crash.story import CALM, LOST, ROUNDS, TASK, after
+from tests.crash.test_fence import KEY, rounds
+from tests.crash.worker_process import LEDGER
 from tests.temporal.world import open_world, until
 
 
@@ -132,3 +135,30 @@ async def test_a_machine_that_dies_with_all_on_it(scene: Scene, mortal: Mortal) 
     assert scene.signs.arrivals("model-3") == [worker.pid, restarted.pid]
     assert watched == followed == [step for step in steps if "_" in step]
     await scene.check_recovery(run, restarted)
+
+
+OUTAGES: Final = (5, 12, 25)
+"""Seconds that a server is away: shorter than the SDK's patience with a result, just above it, and far above it."""
+
+
+@pytest.mark.parametrize("seconds", OUTAGES)
+async def test_a_call_that_ends_while_the_server_is_away_keeps_its_outcome(
+    scene: Scene, mortal: Mortal, seconds: int
+) -> None:
+    """Delivered with what the tool returned, one effect, and nothing unknown, however long the outage was (E4)."""
+    signs, place = scene.signs, f"before-{KEY}"
+    signs.hold(place)
+    await scene.worker(rounds=rounds("once"), fenced_heartbeat_ms=5_000, uncertainty_grace_ms=10_000)
+    run = await scene.world.runs.start("Leave a line.", run_id=scene.world.id("outage"))
+    await until(lambda: bool(signs.arrivals(place)), "the tool is at work")
+    await mortal.kill()
+    signs.release(place)
+    await until(lambda: bool(signs.notes(LEDGER)), "the effect has happened")
+    await asyncio.sleep(seconds)
+    await mortal.start()
+    ended = await its_end(run.wait())
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
+    assert signs.notes(LEDGER) == [f"{run.run_id}/m1/c1"]
+    records = await scene.world.records(run.run_id)
+    (exchange,) = [each["payload"] for each in records if "exchange" in str(each["payload"]["type"])]
+    assert f"line {KEY}" in str(exchange["tool"])

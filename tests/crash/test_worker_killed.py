@@ -9,6 +9,7 @@ import pytest
 
 from orchestral_temporal.core.limits import TASK_SECONDS
 from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.protocol.wal import ModelAttemptStarted
 from orchestral_temporal.temporal.names import session_workflow_id
 from orchestral_temporal.temporal.watch import Frame
 from tests.crash.model_process import HALF, REST
@@ -73,6 +74,28 @@ async def test_a_model_that_must_not_be_asked_twice_is_not(scene: Scene) -> None
     steps = await scene.steps(run.run_id)
     assert steps == [*CALM[: CALM.index("model 2.1") + 1], "run_incomplete", "append"]
     assert scene.signs.arrivals("model-2") == [first.pid]
+    await scene.check_recovery(run, second)
+
+
+async def test_a_lost_attempt_is_made_again_and_paid_for(scene: Scene) -> None:
+    """Killed with a redispatchable model at work: the same request once more, and the lost one's reservation (I2)."""
+    scene.signs.hold("model-2")
+    first = await scene.worker(rounds=ROUNDS)
+    run = await scene.world.runs.start(TASK, run_id=scene.world.id("paid"))
+    await until(lambda: bool(scene.signs.arrivals("model-2")), "the second attempt is at work")
+    scene.kill(first)
+    scene.signs.release("model-2")
+    second = await scene.worker(rounds=ROUNDS)
+    ended = await its_end(run.wait())
+    assert await scene.steps(run.run_id) == after("model 2.1", *LOST, "model 2.2")
+    lost, again = scene.requests(run.run_id)[2]
+    assert lost == again
+    records = [each.payload for each in (await scene.world.read(run.run_id)).wal]
+    charged = next(each for each in records if isinstance(each, ModelAttemptStarted) and each.round == 2)
+    usage = ended.result["usage"]
+    assert isinstance(usage, dict)
+    reserved = (charged.context.used_input_tokens, charged.max_output_tokens)
+    assert (usage["input_tokens"], usage["output_tokens"]) == reserved
     await scene.check_recovery(run, second)
 
 

@@ -11,6 +11,8 @@ from orchestral_temporal.protocol.state import AgentRunStatus
 from tests.crash.model_process import HALF, REST
 from tests.crash.scene import Scene, its_end, now
 from tests.crash.story import ROUNDS, TASK, after
+from tests.crash.test_fence import KEY, SETTLED, rounds
+from tests.crash.worker_process import LEDGER
 from tests.temporal.world import until
 
 
@@ -60,3 +62,48 @@ async def test_work_is_handed_on(scene: Scene, place: str, steps: Sequence[str])
     assert await scene.steps(run.run_id) == steps
     assert scene.signs.arrivals(place) == [first.pid, second.pid]
     await scene.check_recovery(run, stopped)
+
+
+@pytest.mark.parametrize(
+    ("tool", "after", "effects"),
+    [
+        ("pure", ["tool v1.2", *SETTLED], 1),
+        ("keyed", ["tool v1.2", *SETTLED], 1),
+        ("asked", ["tool v1.2", *SETTLED], 1),
+        ("once", ["run_failed", "append"], 0),
+    ],
+)
+async def test_a_call_with_effects_is_given_back_with_its_fence(
+    scene: Scene, tool: str, after: Sequence[str], effects: int
+) -> None:
+    """What may run again does so at once, under the same key and without a loss; else nobody knows (F088, E4)."""
+    place = f"before-{KEY}"
+    scene.signs.hold(place)
+    first = await scene.worker(rounds=rounds(tool))
+    run = await scene.world.runs.start("Leave a line.", run_id=scene.world.id("stopped"))
+    await until(lambda: bool(scene.signs.arrivals(place)), "the tool is at work")
+    await scene.worker(rounds=rounds(tool))
+    stopped = await stop(scene, first)
+    scene.signs.release(place)
+    await its_end(run.wait())
+    assert await scene.steps(run.run_id) == ["run_accepted", "run_started", "model 1.1", "tool v1.1", *after]
+    assert scene.signs.notes(LEDGER) == [f"{run.run_id}/m1/c1"] * effects
+    await scene.check_recovery(run, stopped)
+
+
+async def test_a_call_that_ends_within_the_grace_is_no_loss(scene: Scene) -> None:
+    """Stopped while a tool needs less than the grace: its result is committed, and it ran once (F088)."""
+    place = f"before-{KEY}"
+    scene.signs.hold(place)
+    first = await scene.worker(rounds=rounds("once"), grace_ms=10_000)
+    run = await scene.world.runs.start("Leave a line.", run_id=scene.world.id("graceful"))
+    await until(lambda: bool(scene.signs.arrivals(place)), "the tool is at work")
+    first.send_signal(signal.SIGTERM)
+    await until(lambda: bool(scene.signs.notes("stopping")), "the worker has begun to stop")
+    await scene.worker(rounds=rounds("once"))
+    scene.signs.release(place)
+    ended = await its_end(run.wait())
+    assert (ended.status, ended.text) == (AgentRunStatus.DELIVERED, "Done.")
+    assert scene.signs.notes(LEDGER) == [f"{run.run_id}/m1/c1"]
+    await until(lambda: first.poll() is not None, "the worker leaves")
+    assert first.returncode == 0, scene.log()

@@ -9,21 +9,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
+from pydantic import AfterValidator
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
 from orchestral_temporal.adapters.tools.functions import function_tool
-from orchestral_temporal.api import tool
+from orchestral_temporal.api import DidNotHappen, Happened, Reconciled, ToolCall, tool
 from orchestral_temporal.ports import ModelBackend
-from orchestral_temporal.protocol.activities import Queues, Timeouts
+from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
 from orchestral_temporal.protocol.base import Json
 from orchestral_temporal.protocol.digest import canonical, sha256
 from orchestral_temporal.protocol.errors import WordError
@@ -35,26 +36,33 @@ from orchestral_temporal.temporal.worker import WorkerSettings, build_workers
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.crash.signs import Signs, end_with_parent
 
+LEDGER: Final = "ledger"
+"""The notes that count effects, each line the key under which one was made."""
+
 RESULT_CHARACTERS: Final = 10_000
 """Length of what the tool returns: more than the tail that an attempt carries itself."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker serves, and how; time-outs as in `temporal-dev.yaml`.
+    """What a worker serves, and how; time-outs as in `temporal-dev.yaml`, but for shorter waits.
 
-    With `rounds` the model follows that script, and says whether a lost request may be sent again; else it is the one
-    behind `base_url`.
+    With `split` tools have a queue of their own, so that their worker can be killed alone. With `rounds` the model
+    follows that script, and says whether a lost request may be sent again; else it is the one behind `base_url`.
     """
 
     address: str
     queue: str
     folder: str
     cached_workflows: int
+    roles: Sequence[str] = tuple(Role)
+    split: bool = False
     rounds: Sequence[Json] = ()
     base_url: str = ""
     redispatchable: bool = True
     heartbeat_ms: int = 2_000
+    fenced_heartbeat_ms: int = 2_000
+    uncertainty_grace_ms: int = 3_000
     sticky_ms: int = 500
     grace_ms: int = 500
 
@@ -86,9 +94,12 @@ class Watched:
 
 
 class Gate(PayloadCodec):
-    """A codec that changes nothing: what the run is about to dispatch passes the place `dispatch-<round>`.
+    """A codec that changes nothing: what goes by passes a place.
 
-    The task that decided it is not completed yet, so who is killed here dies between two rounds.
+    What the run is about to dispatch passes `dispatch-<round>`: the task that decided it is not completed yet, so who
+    is killed here dies between two rounds. A call that a worker has taken passes `taken-<key>`, before its fence; its
+    answer passes `answer`, after its outcome is on record. What the run is about to learn passes `bound` (its
+    authority) and `observed` (a turn of the model).
     """
 
     def __init__(self, signs: Signs) -> None:
@@ -100,12 +111,24 @@ class Gate(PayloadCodec):
             match _read(payload):
                 case {"round": int(number), "base": _}:
                     await self._signs.passing(f"dispatch-{number}")
+                case {"outcome": _, "output_digest": _, "item": _}:
+                    await self._signs.passing("answer")
                 case _:
                     pass
         return list(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Let payloads pass."""
+        for payload in payloads:
+            match _read(payload):
+                case {"observation": _, "request_digest": _}:
+                    await self._signs.passing("observed")
+                case {"queues": _, "timeouts": _}:
+                    await self._signs.passing("bound")
+                case {"invocation_id": _, "arguments": {"key": str(key)}, "part_digest": _}:
+                    await self._signs.passing(f"taken-{key}")
+                case _:
+                    pass
         return list(payloads)
 
 
@@ -136,12 +159,55 @@ class Segments:
 
 
 def _model(setup: Setup) -> ModelBackend:
-    if setup.rounds:
+    if setup.rounds or not setup.base_url:
         return ScriptedModel(setup.rounds, redispatchable=setup.redispatchable)
     # The vendor's SDK takes half a second to load, which most workers of this room can do without.
     from orchestral_temporal.adapters.models.openai import OpenAIModel
 
     return OpenAIModel("fixture-model", api_key="unused", base_url=setup.base_url)
+
+
+def effects(signs: Signs) -> Sequence[Callable[..., object]]:
+    """Tools that leave a line in the ledger, one of each class; each passes `before-<key>` and `after-<key>`.
+
+    One also passes `between`, when the fence stands and the last look before its function is still to come.
+    """
+
+    def between(key: str) -> str:
+        signs.passing_here("between")
+        return key
+
+    async def leave_a_line(key: str, call: ToolCall) -> str:
+        await signs.passing(f"before-{key}")
+        signs.note(LEDGER, call.idempotency_key)
+        await signs.passing(f"after-{key}")
+        return f"line {key}"
+
+    async def ask(key: str, call: ToolCall) -> Reconciled:
+        signs.note("asked", call.idempotency_key)
+        return Happened(f"line {key}") if call.idempotency_key in signs.notes(LEDGER) else DidNotHappen()
+
+    @tool(idempotency="pure")
+    async def pure(key: str, call: ToolCall) -> str:
+        """Say that it is pure, for the sake of the test."""
+        return await leave_a_line(key, call)
+
+    @tool(idempotency="idempotent_with_key")
+    async def keyed(key: str, call: ToolCall) -> str:
+        """Leave a line under a key."""
+        return await leave_a_line(key, call)
+
+    @tool(idempotency="non_idempotent", reconcile=ask)
+    async def asked(key: str, call: ToolCall) -> str:
+        """Leave a line, and know whether it is there."""
+        return await leave_a_line(key, call)
+
+    @tool(idempotency="non_idempotent")
+    async def once(key: Annotated[str, AfterValidator(between)], call: ToolCall) -> str:
+        """Leave a line that must not be left twice."""
+        return await leave_a_line(key, call)
+
+    return pure, keyed, asked, once
 
 
 async def work(setup: Setup) -> None:
@@ -155,23 +221,34 @@ async def work(setup: Setup) -> None:
         await signs.passing(f"tool-{key}")
         return (key * RESULT_CHARACTERS)[:RESULT_CHARACTERS]
 
-    plan = AgentPlan("default", Watched(_model(setup), signs), (function_tool(look),))
+    tools = (look, *effects(signs))
+    plan = AgentPlan("default", Watched(_model(setup), signs), tuple(map(function_tool, tools)))
     client = await Client.connect(setup.address, data_converter=replace(DATA_CONVERTER, payload_codec=Gate(signs)))
     settings = WorkerSettings(
-        queues=Queues(runs=setup.queue, models=setup.queue, tools=setup.queue),
-        timeouts=Timeouts(heartbeat_ms=setup.heartbeat_ms, live_text_ms=250),
+        queues=Queues(
+            runs=setup.queue, models=setup.queue, tools=f"{setup.queue}.tools" if setup.split else setup.queue
+        ),
+        timeouts=Timeouts(
+            heartbeat_ms=setup.heartbeat_ms,
+            fenced_heartbeat_ms=setup.fenced_heartbeat_ms,
+            uncertainty_grace_ms=setup.uncertainty_grace_ms,
+            live_text_ms=250,
+        ),
         sticky=timedelta(milliseconds=setup.sticky_ms),
         grace=timedelta(milliseconds=setup.grace_ms),
         max_cached_workflows=setup.cached_workflows,
     )
-    agents = {"default": host(plan, client.namespace)}
+    roles = tuple(map(Role, setup.roles))
+    agents = {"default": host(plan, client.namespace, roles)}
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with AsyncExitStack() as running:
-        for worker in build_workers(client, agents, settings=settings, artifacts=Segments(folder, signs)):
+        segments = Segments(folder, signs)
+        for worker in build_workers(client, agents, settings=settings, artifacts=segments, roles=roles):
             await running.enter_async_context(worker)
         signs.note("up", f"{os.getpid()} {time.time()}")
         await stop.wait()
+        signs.note("stopping", str(os.getpid()))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.protocol.tools import ToolConcurrency
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import client, names
 from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
@@ -95,7 +96,7 @@ async def test_cancel_ends_a_working_tool(world: World, road: Road) -> None:
         return "never"
 
     model = ScriptedModel([calls(("wait", {}), ("wait", {})), says("never")])
-    tool = RecordingTool("wait", wait)
+    tool = RecordingTool("wait", wait, concurrency=ToolConcurrency.PER_RUN_SERIAL)
     async with world.serving(plan(model, tool)):
         run = await world.runs.start("wait", run_id=world.id("r"))
         await at_work.wait()

@@ -39,7 +39,10 @@ agents:
   steers: {{model: {{adapter: scripted, script: steers.yaml}}}}
   fails: {{model: {{adapter: scripted, script: fails.yaml}}, tools: ["python:waiting:fail"]}}
   waits: {{model: {{adapter: scripted, script: waits.yaml}}, tools: ["python:waiting:until_told"]}}
+  sends: {{model: {{adapter: scripted, script: sends.yaml}}, tools: ["python:waiting:send"]}}
 """
+
+QUICK_FENCE = "{heartbeat: 1s, fenced_heartbeat: 1s, uncertainty_grace: 3s}"
 
 SCRIPTS = {
     "says.yaml": '- - {text: "Grüße, "}\n  - {text: "Welt"}\n  - {finish: stop}\n',
@@ -51,6 +54,7 @@ SCRIPTS = {
     "- - {text: sorry}\n  - {finish: stop}\n",
     "waits.yaml": "- - call: {name: until_told, arguments: {}}\n  - finish: tool_calls\n"
     "- - {text: later}\n  - {finish: stop}\n",
+    "sends.yaml": "- - call: {name: send, arguments: {}}\n  - finish: tool_calls\n",
     "waiting.py": """
 import time
 from pathlib import Path
@@ -61,6 +65,11 @@ def until_told() -> str:
     while not Path(__file__).with_name("told").exists():
         time.sleep(0.05)
     return "told"
+
+@tool
+def send() -> str:
+    Path(__file__).with_name("sending").touch()
+    return until_told()
 
 @tool(idempotency="pure")
 def fail() -> str:
@@ -281,6 +290,62 @@ async def test_text_streams_on_a_terminal_and_cannot_steer_it(shell: Shell) -> N
     assert code == 3
 
 
+async def test_an_effect_that_nobody_knows_is_shown_and_settled(shell: Shell, client: Client) -> None:
+    """A worker dies behind a fence: `effects` says what is known at each step, `settle` puts the rest on record."""
+    text = (shell.folder / "temporal-dev.yaml").read_text()
+    shell.write("temporal-dev.yaml", text.replace("{heartbeat: 2s}", QUICK_FENCE))
+    run = AgentClient(client).run(f"r-{uuid.uuid4().hex[:8]}")
+
+    async def stands(standing: str) -> bool:
+        return [each.standing for each in await run.effects()] == [standing]
+
+    async with shell.start("worker") as worker:
+        await worker.says("Serving all on")
+        clean(await shell.run("start", "go", "--agent", "sends", "--run-id", run.run_id), 0)
+        await until((shell.folder / "sending").exists, "the tool is at work")
+        at_work = await shell.run("effects", run.run_id)
+        worker.process.kill()
+        await worker.process.wait()
+    await until(lambda: stands("uncertain: waits up to 3 s for its outcome"), "the call is lost")
+    async with shell.start("worker") as worker:
+        await worker.says("Serving all on")
+        await run.wait()
+        unknown = await shell.run("effects", run.run_id)
+        settled = await shell.run("effects", "settle", run.run_id, "m1/c1", "--happened", "it is sent", "--by", "ada")
+        again, shown, lines = await asyncio.gather(
+            shell.run("effects", "settle", run.run_id, "m1/c1", "--happened", "it is sent", "--json"),
+            shell.run("effects", run.run_id),
+            shell.run("effects", "--json", run.run_id),
+        )
+
+    call = f"{run.run_id}/m1/c1"
+    said = {"call": call, "happened": "it is sent", "by": "ada"}
+    clean(at_work, 0)
+    assert at_work.out.splitlines()[1].split("\t") == [call, "send", "non_idempotent", "Invoked", "1", "yes", "-"]
+    clean(unknown, 0)
+    assert "\tUnknownEffect\t1\t-\t" in unknown.out
+    assert f"`orchestral effects settle {run.run_id} m1/c1 --happened TEXT`, or `--did-not`" in unknown.err
+    clean(settled, 0)
+    assert settled.out == f"{call} is settled, by ada: it happened: it is sent\n"
+    clean(again, 0)
+    assert again.lines == [{"settlement": said, "repeated": True}]
+    assert "settled by ada: it happened: it is sent" in shown.out
+    assert shown.err == ""
+    assert {**lines.lines[0], "reason": None} == {
+        "call": call,
+        "tool": "send",
+        "idempotency": "non_idempotent",
+        "state": "unknown_effect",
+        "attempts": 1,
+        "outcome": None,
+        "reason": None,
+        "fenced": None,
+        "waits_ms": None,
+        "settlement": said,
+        "settlement_unknown": None,
+    }
+
+
 # -- signals ------------------------------------------------------------------------------------------------------
 
 
@@ -438,6 +503,8 @@ WRONG: dict[str, tuple[Sequence[str], str, str]] = {
     ),
     "an unknown role": (["worker", "--role", "cook"], "", "There is no role 'cook'"),
     "an unknown status": (["list", "--status", "great"], "", "use one of accepted, running"),
+    "no run to show": (["effects"], "", "Missing argument 'RUN'"),
+    "both settlements": (["effects", "settle", "r", "m1/c1", "--happened", "x", "--did-not"], "", "say one of the two"),
     "nothing to wait for": (["list", "--waiting", "godot"], "", "use one of input, approval"),
 }
 
@@ -461,10 +528,11 @@ async def test_a_wrong_command_gets_one_sentence(far: Shell) -> None:
 async def test_what_only_the_server_knows_is_refused_as_clearly(shell: Shell, client: Client) -> None:
     """An unknown agent, a task of 10 MB, an id in use, a run that is not there, a namespace that is not there: 64."""
     large = b"a" * 10_000_000
-    agent, size, unknown, namespace = await asyncio.gather(
+    agent, size, unknown, effects, namespace = await asyncio.gather(
         shell.run("run", "x", "--agent", "nobody"),
         shell.run("start", "-", stdin=large),
         shell.run("inspect", "no-such-run"),
+        shell.run("effects", "no-such-run"),
         Shell(shell.folder, {**shell.environment, "TEMPORAL_NAMESPACE": "elsewhere"}).run("run", "x"),
     )
     clean(agent, 64)
@@ -472,8 +540,9 @@ async def test_what_only_the_server_knows_is_refused_as_clearly(shell: Shell, cl
     clean(size, 64)
     assert "10000" in size.err
     assert "at most 1000000" in size.err
-    clean(unknown, 64)
-    assert "There is no such run" in unknown.err
+    for printed in (unknown, effects):
+        clean(printed, 64)
+        assert "There is no such run" in printed.err
     clean(namespace, 64)
     assert "orchestral setup --namespace elsewhere" in namespace.err
     assert client.namespace == "default"

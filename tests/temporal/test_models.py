@@ -13,6 +13,8 @@ from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.client import RunHandle
+from orchestral_temporal.temporal.watch import Frame
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.world import RecordingTool, World, calls, events_of, plan, says, until
 
@@ -123,3 +125,31 @@ async def test_live_text_is_shown_while_the_model_speaks(world: World) -> None:
     assert [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled].count(
         names.CALL_MODEL
     ) == 1
+
+
+async def test_a_void_attempt_is_cleared_before_the_next_one_speaks(world: World) -> None:
+    """Stopped in mid-stream: the watcher hears that the half text is void before it gets the whole (F013)."""
+    first = ScriptedModel([[{"text": "Hello wor"}, {"hang": True}]])
+    second = ScriptedModel([[{"text": "Hello world"}, {"delay_ms": 800, "finish": "stop"}]])
+    timeouts = world.timeouts(heartbeat_ms=2_000).model_copy(update={"live_text_ms": 50})
+    frames: list[Frame] = []
+
+    async def watch(run: RunHandle) -> None:
+        async for frame in run.watch():
+            frames.append(frame)  # noqa: PERF401 -- what has come so far is looked at meanwhile
+
+    async with world.serving(plan(first), timeouts=timeouts):
+        run = await world.runs.start("greet", run_id=world.id("r"))
+        watching = asyncio.create_task(watch(run))
+        await until(lambda: any(frame.text == "Hello wor" for frame in frames), "the half text is shown")
+    async with world.serving(plan(second), timeouts=timeouts):
+        turn = await run.wait()
+        await watching
+        history = await world.read(run.run_id)
+
+    told = [(frame.kind, frame.text) for frame in frames if frame.kind in ("text", "clear")]
+    assert told == [("text", "Hello wor"), ("clear", ""), ("text", "Hello world")]
+    void, cleared, whole = (frame.attempt for frame in frames if frame.kind in ("text", "clear"))
+    assert void == cleared != whole
+    assert turn.text == "Hello world"
+    assert [each.event.payload.type for each in history.journal].count("output_committed") == 1

@@ -111,12 +111,21 @@ async def test_strangers_cannot_break_a_session(world: World) -> None:
     """Malformed signals, updates and queries to the session itself are refused, and its next run is served."""
     session = world.id("s")
     forged = {"run_id": "nobody", "number": 1, "expected_head": None, "head": None, "first_seq": 1, "last_seq": 0}
+    said = {"call": f"{world.id('r1')}/m1/c1", "happened": None, "by": "nobody"}
     async with world.serving(plan(ScriptedModel([says("done")]))):
         await (await world.runs.start("go", run_id=world.id("r1"), session_id=session)).wait()
         handle = world.client.get_workflow_handle(names.session_workflow_id(session))
         await handle.signal("anything", {"a": 1})
         await handle.signal("append", args=[1, 2])
-        for name, args in (("open", []), ("open", [{}]), ("append", [forged]), ("append", [1]), ("other", [{}])):
+        wrong = [
+            ("open", []),
+            ("open", [{}]),
+            ("append", [forged]),
+            ("append", [1]),
+            ("settle", [said]),
+            ("other", [{}]),
+        ]
+        for name, args in wrong:
             with pytest.raises(WorkflowUpdateFailedError):
                 await handle.execute_update(name, args=args)
         for name, value in (("read", {"after": "x"}), ("other", {})):

@@ -310,23 +310,22 @@ async def test_lost_call_is_repeated_by_the_run_and_not_by_the_server(
     assert types[2:4] == ["continuity_lost", "continuity_restored"]
 
 
-async def test_lost_call_that_must_not_run_twice_is_an_unknown_effect(world: World) -> None:
-    """A non-idempotent call whose worker falls silent is never repeated: the run fails, the session says so."""
+async def test_lost_call_that_must_not_run_twice_is_heard_late(world: World) -> None:
+    """A non-idempotent call whose worker was silent for too long is not repeated: its own late outcome is taken."""
 
     async def freeze(_arguments: JsonObject, _call: ToolCall) -> Json:
         freeze_until_lost(world, world.id("r"))
         return "thawed"
 
     tool = RecordingTool("freeze", freeze, idempotency=ToolIdempotency.NON_IDEMPOTENT)
-    model = ScriptedModel([calls(("freeze", {})), says("never")])
+    model = ScriptedModel([calls(("freeze", {})), says("went on")])
     async with world.serving(plan(model, tool), timeouts=world.timeouts(heartbeat_ms=500)):
         turn = await world.runs.run_text("try", run_id=world.id("r"))
-        records = await world.records(world.id("r"))
+        history = await world.history(world.id("r"))
 
-    assert turn.failure is not None
-    assert turn.failure["code"] == "tool_unknown_effect"
-    assert len(tool.calls) == 1
-    assert [record["payload"]["type"] for record in records] == ["run_input_committed", "effect_uncertainty_committed"]
+    assert (turn.text, len(tool.calls)) == ("went on", 1)
+    assert [each.result for each in results(model.requests[1])] == ["thawed"]
+    assert len(events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT)) == 1
 
 
 async def test_worker_of_another_authority_leaves_the_call_to_one_that_matches(world: World) -> None:

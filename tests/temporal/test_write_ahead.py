@@ -5,10 +5,18 @@ from collections.abc import AsyncGenerator
 from temporalio.client import Client
 
 from orchestral_temporal.core.state import Ended, ModelOpen
+from orchestral_temporal.ports import ToolCall
+from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.model import ModelRequest, ModelStreamEvent
 from orchestral_temporal.protocol.session import SessionSourceRange
-from orchestral_temporal.protocol.wal import LoopBoundaryCommitted, ModelAttemptStarted, ProviderEventsCommitted
+from orchestral_temporal.protocol.tools import ToolIdempotency
+from orchestral_temporal.protocol.wal import (
+    LoopBoundaryCommitted,
+    ModelAttemptObserved,
+    ModelAttemptStarted,
+    ProviderEventsCommitted,
+)
 from orchestral_temporal.temporal.history import RunHistory, read_history
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.wal_fold import fold
@@ -40,7 +48,8 @@ async def test_attempt_is_written_before_the_backend_starts(world: World) -> Non
     (seen,) = model.seen
     assert fold(seen.wal) == "open(1)"
     assert seen.state is not None
-    assert (seen.state.phase, seen.state.round) == (ModelOpen(attempt=1), 1)
+    assert isinstance(seen.state.phase, ModelOpen)
+    assert (seen.state.phase.attempt, seen.state.round) == (1, 1)
     attempt = seen.wal[-1].payload
     assert isinstance(attempt, ModelAttemptStarted)
     assert attempt.round == 1
@@ -50,6 +59,28 @@ async def test_attempt_is_written_before_the_backend_starts(world: World) -> Non
     assert context.through_session_seq == 1
     assert context.included_ranges == (SessionSourceRange(first_session_seq=1, last_session_seq=1),)
     assert 0 < context.used_input_tokens <= context.input_budget_tokens
+
+
+async def test_a_tool_runs_only_after_its_turn_is_written(world: World) -> None:
+    """The tool, when it works, finds the phase observed in the run's own history, with its call ended (B6)."""
+    seen: list[RunHistory] = []
+
+    async def look(_arguments: JsonObject, _call: ToolCall) -> Json:
+        seen.append(await read_history(world.client, world.id("r")))
+        return "seen"
+
+    once = ToolIdempotency.NON_IDEMPOTENT
+    tools = [RecordingTool("look", look), RecordingTool("act", look, idempotency=once)]
+    script = [calls(("look", {}), ("act", {})), says("done")]
+    async with world.serving(plan(ScriptedModel(script), *tools)):
+        await world.runs.run_text("look", run_id=world.id("r"))
+
+    assert len(seen) == 2
+    for history in seen:
+        assert fold(history.wal) == "observed(1)"
+        observed = history.wal[-1].payload
+        assert isinstance(observed, ModelAttemptObserved)
+        assert [(call.name, call.ended) for call in observed.observation.tool_calls] == [("look", True), ("act", True)]
 
 
 async def test_delivered_run_folds_to_terminal(world: World) -> None:

@@ -91,6 +91,7 @@ class RecordingTool:
         tool_id: str | None = None,
         schema: JsonObject = ANYTHING,
         idempotency: ToolIdempotency = ToolIdempotency.PURE,
+        concurrency: ToolConcurrency = ToolConcurrency.PARALLEL_SAFE,
         timeout_ms: int | None = 5_000,
     ) -> None:
         self._work = work
@@ -104,7 +105,7 @@ class RecordingTool:
                 bounds=ToolPolicyBounds(approval=ApprovalPolicy.NOT_REQUIRED, max_timeout_ms=timeout_ms)
             ),
             idempotency=idempotency,
-            concurrency=ToolConcurrency.PARALLEL_SAFE,
+            concurrency=concurrency,
         )
 
     async def invoke(self, arguments: JsonObject, call: ToolCall) -> Json:
@@ -178,7 +179,7 @@ class World:
     @property
     def runs(self) -> AgentClient:
         """The client of this world's queue."""
-        return AgentClient(self.client, task_queue=self.queue)
+        return AgentClient(self.client, task_queue=self.queue, artifacts=self.artifacts)
 
     def id(self, name: str) -> str:
         """An id that no other test uses."""

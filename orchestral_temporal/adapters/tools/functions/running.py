@@ -32,7 +32,8 @@ async def in_user_loop(work: Callable[[], Coroutine[None, None, T]]) -> T:
 
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
-    future.set_running_or_notify_cancel()
+    if not future.set_running_or_notify_cancel():
+        return  # nobody waits any more, so nothing need run
     try:
         with _orderly():
             future.set_result(work())

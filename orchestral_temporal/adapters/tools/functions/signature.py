@@ -36,6 +36,11 @@ class Signature:
         schema = self._model.model_json_schema(schema_generator=_PlainSchema)
         return {key: value for key, value in schema.items() if key != "title"}
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the parameters that a model fills in."""
+        return frozenset(self._names.values())
+
     def keywords(self, arguments: JsonObject, call: ToolCall) -> dict[str, object]:
         """The keyword arguments of a call: declared types for what was given, nothing for what was not.
 

@@ -2,16 +2,16 @@
 
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import ModuleType
-from typing import Final, NoReturn, cast
+from typing import Final, NoReturn
 
+from orchestral_temporal.adapters.tools.functions.calling import UserFunction
 from orchestral_temporal.adapters.tools.functions.results import to_json
-from orchestral_temporal.adapters.tools.functions.running import in_thread, in_user_loop
 from orchestral_temporal.adapters.tools.functions.signature import Signature, read_signature
-from orchestral_temporal.ports import ToolCall
+from orchestral_temporal.ports import CannotTell, DidNotHappen, Happened, Reconciled, ToolCall
 from orchestral_temporal.protocol.errors import refuse
-from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, FunctionOptions
+from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, RECONCILE_ATTRIBUTE, FunctionOptions
 from orchestral_temporal.protocol.tools import (
     EffectScope,
     ModelToolSchema,
@@ -32,33 +32,53 @@ REFERENCE: Final = "python:module:function"
 class FunctionTool:
     """A function that is a tool; `function_tool` and `load_function` make it."""
 
-    def __init__(self, function: Callable[..., object], signature: Signature, descriptor: ToolDescriptor) -> None:
+    def __init__(self, function: UserFunction, descriptor: ToolDescriptor) -> None:
         self._function = function
-        self._signature = signature
-        self._asynchronous = inspect.iscoroutinefunction(function)
         self.descriptor: Final = descriptor
         self.view_contract: Final = IDENTITY_VIEW
 
     async def invoke(self, arguments: JsonObject, call: ToolCall) -> Json:
-        """Call the function with arguments of the declared types; what it returns becomes JSON (see `results`).
+        """Call the function; what it returns becomes JSON (see `results`).
 
         Raises:
             ToolRejected: input_schema_violation; an argument is none of its type.
             ToolFailed: output_serialization_failed, a part of the result has no JSON form; or the function's own.
+            NotStarted: at the last look nobody wanted the call any more.
             Exception: what the function raises.
         """
-        # The validators of a user's types are user code as well, so the arguments are read over there.
-        if self._asynchronous:
-            return await in_user_loop(lambda: self._work(arguments, call))
-        return await in_thread(lambda: to_json(self._function(**self._signature.keywords(arguments, call))))
-
-    async def _work(self, arguments: JsonObject, call: ToolCall) -> Json:
-        function = cast("Callable[..., Awaitable[object]]", self._function)
-        return to_json(await function(**self._signature.keywords(arguments, call)))
+        return await self._function.call(arguments, call, to_json)
 
     def view(self, arguments: JsonObject, output: Json) -> Json:  # noqa: ARG002 -- the port's signature
         """The output itself."""
         return output
+
+
+class ReconcilingFunctionTool(FunctionTool):
+    """A function that is a tool, and one to ask what became of a lost attempt."""
+
+    def __init__(self, function: UserFunction, asked: UserFunction, descriptor: ToolDescriptor) -> None:
+        super().__init__(function, descriptor)
+        self._asked = asked
+
+    async def reconcile(self, arguments: JsonObject, call: ToolCall) -> Reconciled:
+        """Ask the function that `api.tool` was given as `reconcile`.
+
+        Raises:
+            TypeError: it says something else than the port knows.
+            Exception: as `invoke`.
+        """
+        return await self._asked.call(arguments, call, _reconciled)
+
+
+def _reconciled(returned: object) -> Reconciled:
+    match returned:
+        case Happened(output):
+            return Happened(to_json(output))
+        case DidNotHappen() | CannotTell():
+            return returned
+        case _:
+            kind = type(returned).__name__
+            raise TypeError(f"It returned {kind}; return Happened(output), DidNotHappen() or CannotTell().")
 
 
 def function_tool(function: Callable[..., object]) -> FunctionTool:
@@ -69,13 +89,24 @@ def function_tool(function: Callable[..., object]) -> FunctionTool:
     Raises:
         WordError: invalid_descriptor; the sentence names the function and what to change.
     """
+    user = _user_function(function)
+    options = getattr(function, OPTIONS_ATTRIBUTE, None) or FunctionOptions()
+    descriptor = _descriptor(function, user.signature, options)
+    reconcile = getattr(function, RECONCILE_ATTRIBUTE, None)
+    if reconcile is None:
+        return FunctionTool(user, descriptor)
+    asked = _user_function(reconcile, asks=True)
+    if asked.signature.names != user.signature.names:
+        _refuse(f"{reconcile.__qualname__} does not take the parameters of {function.__qualname__}; give it the same.")
+    return ReconcilingFunctionTool(user, asked, descriptor)
+
+
+def _user_function(function: Callable[..., object], *, asks: bool = False) -> UserFunction:
     if not inspect.isfunction(function) and not inspect.ismethod(function):
         _refuse(f"{function!r} is not a Python function; give a function or a method.")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         _refuse(f"{function.__qualname__} is no tool: it yields; return one value.")
-    options = getattr(function, OPTIONS_ATTRIBUTE, None) or FunctionOptions()
-    signature = read_signature(function)
-    return FunctionTool(function, signature, _descriptor(function, signature, options))
+    return UserFunction(function, read_signature(function), asks)
 
 
 def load_function(reference: str) -> FunctionTool:

@@ -1,0 +1,106 @@
+"""Calls to the server that a tool call cannot do without: asked until answered (decision 15).
+
+They go around the SDK's handles, which repeat a call by themselves at ever longer pauses and then give up: what waits
+here is an effect, or an outcome that nobody else knows.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest, SignalWorkflowExecutionRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+from orchestral_temporal.protocol.activities import Fence, Heartbeat
+from orchestral_temporal.temporal import names
+
+RPC_TIMEOUT: Final = timedelta(seconds=3)
+"""How long one try may take: a server that answers at all does so in a tenth of this."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between tries: an outage of a second costs no more, and its end is noticed at once."""
+
+T = TypeVar("T")
+
+
+class Answer(Enum):
+    """What the server says to a heartbeat."""
+
+    WANTED = auto()
+    CANCELLED = auto()
+    GONE = auto()
+
+
+class AttemptServer:
+    """The server of the activity attempt that runs here."""
+
+    def __init__(self) -> None:
+        info = activity.info()
+        self._client = activity.client()
+        self._token = info.task_token
+        self._run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
+
+    async def beat(self, details: Heartbeat) -> Answer:
+        """Record a heartbeat; one try. A pause or reset of the activity is no reason not to go on.
+
+        Raises:
+            RPCError: there was no answer.
+        """
+        request = RecordActivityTaskHeartbeatRequest(
+            namespace=self._client.namespace,
+            identity=self._client.identity,
+            task_token=self._token,
+            details=await self._client.data_converter.encode_wrapper([details]),
+        )
+        try:
+            response = await self._client.workflow_service.record_activity_task_heartbeat(request, timeout=RPC_TIMEOUT)
+        except RPCError as fault:
+            if fault.status is RPCStatusCode.NOT_FOUND:
+                return Answer.GONE
+            raise
+        return Answer.CANCELLED if response.cancel_requested else Answer.WANTED
+
+    async def report(self, fence: Fence) -> bool:
+        """Tell the run by the signal `outcome`; one try. Whether the run is there.
+
+        Raises:
+            RPCError: there was no answer.
+        """
+        request = SignalWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            identity=self._client.identity,
+            workflow_execution=self._run,
+            signal_name=names.SIGNAL_OUTCOME,
+            input=await self._client.data_converter.encode_wrapper([fence]),
+            request_id=str(uuid.uuid4()),
+        )
+        try:
+            await self._client.workflow_service.signal_workflow_execution(request, timeout=RPC_TIMEOUT)
+        except RPCError as fault:
+            if fault.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return True
+
+
+async def answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the server answers, for as long as that takes.
+
+    Raises:
+        RPCError: the server says that the question itself is wrong; asking again would not help.
+    """
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await ask()
+        except RPCError as fault:
+            if fault.status is RPCStatusCode.INVALID_ARGUMENT:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,106 @@
+"""What a run has under way in Temporal: activities and timers, started for effects and read back as inputs."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TypeVar, assert_never
+
+from temporalio.workflow import ActivityHandle
+
+from orchestral_temporal.core.inputs import BatchAppended, BatchRefused, Input, TimeReached
+from orchestral_temporal.core.state import (
+    AppendSession,
+    CallModel,
+    CancelModelCall,
+    CancelToolCall,
+    Effect,
+    InvokeTool,
+    StopTimer,
+    WakeAfter,
+)
+from orchestral_temporal.protocol.activities import Binding, ModelResult, SessionAppended, ToolObservation
+from orchestral_temporal.temporal import dispatch, failures, names
+
+Answer = TypeVar("Answer")
+
+
+class UnderWay:
+    """Lives inside one workflow; at most one model attempt and one session batch, any number of calls and timers."""
+
+    def __init__(self) -> None:
+        self._model: tuple[int, int, ActivityHandle[ModelResult]] | None = None
+        self._tools: dict[str, tuple[int, ActivityHandle[ToolObservation]]] = {}
+        self._append: ActivityHandle[SessionAppended] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._due: list[str] = []
+
+    def carry_out(self, effect: Effect, bound: Binding) -> None:
+        """Start, cancel or stop what an effect names."""
+        match effect:
+            case CallModel(attempt=attempt):
+                self._model = (attempt.round, attempt.attempt, dispatch.call_model(effect, bound))
+            case CancelModelCall():
+                if self._model is not None:
+                    _, _, model = self._model
+                    model.cancel()
+                    model.add_done_callback(outcome)  # looked at, or the SDK complains that nobody did
+                    self._model = None
+            case InvokeTool(request=request):
+                self._tools[request.invocation_id] = (request.attempt, dispatch.invoke_tool(effect, bound))
+            case CancelToolCall(invocation_id):
+                if invocation_id in self._tools:
+                    _, call = self._tools[invocation_id]
+                    call.cancel()
+            case WakeAfter(timer, ms):
+                self._stop(timer)
+                self._timers[timer] = asyncio.get_running_loop().call_later(ms / 1000, self._fired, timer)
+            case StopTimer(timer):
+                self._stop(timer)
+            case AppendSession(batch):
+                self._append = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, bound.timeouts)
+            case _:
+                assert_never(effect)
+
+    def _fired(self, timer: str) -> None:
+        del self._timers[timer]
+        self._due.append(timer)
+
+    def _stop(self, timer: str) -> None:
+        running = self._timers.pop(timer, None)
+        if running is not None:
+            running.cancel()
+
+    @property
+    def answered(self) -> bool:
+        """Whether `answers` has something to say."""
+        return (
+            bool(self._due)
+            or (self._model is not None and self._model[2].done())
+            or (self._append is not None and self._append.done())
+            or any(call.done() for _, call in self._tools.values())
+        )
+
+    def answers(self) -> Iterator[Input]:
+        """Every answer that is there, each once; what a cancel left behind is read from the handle, never awaited."""
+        if self._model is not None and self._model[2].done():
+            (round_, attempt, model), self._model = self._model, None
+            yield failures.model_ended(round_, attempt, outcome(model))
+        for invocation_id, (attempt, call) in list(self._tools.items()):
+            if call.done():
+                del self._tools[invocation_id]
+                yield failures.tool_ended(invocation_id, attempt, outcome(call))
+        due, self._due = self._due, []
+        for timer in due:
+            yield TimeReached(timer)
+        if self._append is not None and self._append.done():
+            appended, self._append = self._append, None
+            answer = outcome(appended)
+            refused = isinstance(answer, BaseException)
+            yield BatchRefused(failures.sentence(answer)) if refused else BatchAppended(answer)
+
+
+def outcome(handle: ActivityHandle[Answer]) -> Answer | BaseException:
+    """How an activity ended, without awaiting it: an await in a cancelled task hides an outcome that is there."""
+    if handle.cancelled():
+        return asyncio.CancelledError()
+    error = handle.exception()
+    return handle.result() if error is None else error

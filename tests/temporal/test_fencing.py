@@ -1,0 +1,997 @@
+"""A tool call before its server: the fence, the outcome on record, and what a worker does that lost its call.
+
+The run is played by `OneCall`, which schedules one call as a run does and keeps what its worker signals.
+"""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest, UnpauseActivityRequest
+from temporalio.client import AsyncActivityHandle, Client, WorkflowHandle
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+from temporalio.workflow import ActivityCancellationType
+
+from orchestral_temporal.adapters.tools.functions import function_tool
+from orchestral_temporal.api import Happened, Reconciled, tool
+from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES
+from orchestral_temporal.ports import ArtifactStore, Clock, NotStarted, Tool, ToolCall
+from orchestral_temporal.protocol.activities import (
+    Fence,
+    Heartbeat,
+    Item,
+    Queues,
+    Timeouts,
+    ToolObservation,
+    ToolRequest,
+)
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.digest import exact_digest, sha256
+from orchestral_temporal.protocol.tools import (
+    Cancelled,
+    Completed,
+    InlineOutput,
+    Rejected,
+    ToolConcurrency,
+    ToolIdempotency,
+    UnknownEffect,
+)
+from orchestral_temporal.protocol.words import parse_value, to_json
+from orchestral_temporal.runtime.agents import AgentPlan, HostedTools, host
+from orchestral_temporal.runtime.context_items import ContextItems, WrittenItem
+from orchestral_temporal.temporal import failures, names
+from orchestral_temporal.temporal.activities import CallActivities
+from orchestral_temporal.temporal.answering import answered
+from orchestral_temporal.temporal.beating import HEARTBEAT_THROTTLE
+from orchestral_temporal.temporal.fencing import Lease, since_boot
+from orchestral_temporal.temporal.recorded import fence_of
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
+from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.world import RecordingTool, until
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel:UserWarning")
+
+CALL = "run-1/m1/c1"
+BARE = Fence(invocation_id=CALL, attempt=1, arguments_digest=exact_digest({"value": 1}))
+ECHO = Completed(output=InlineOutput(value={"result": 1}))
+
+NON_IDEMPOTENT, KEYED, PURE = (
+    ToolIdempotency.NON_IDEMPOTENT,
+    ToolIdempotency.IDEMPOTENT_WITH_KEY,
+    ToolIdempotency.PURE,
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the activity ended: an observation, or the type and details of its failure."""
+
+    observation: JsonObject | None = None
+    failure: str = ""
+    details: list[JsonObject] = field(default_factory=list[JsonObject])
+
+    @property
+    def outcome(self) -> object:
+        """The outcome of a call that was observed."""
+        assert self.observation is not None, self
+        return parse_value(ToolObservation, self.observation).outcome
+
+    @property
+    def fence(self) -> Fence | None:
+        """The fence that a failure tells of."""
+        (beat,) = self.details
+        return parse_value(Heartbeat, beat).fence
+
+
+@workflow.defn(name="OneCall", sandboxed=False)
+class OneCall:
+    """One call, scheduled as a run does it; it lasts until it is told to go."""
+
+    def __init__(self) -> None:
+        self.ended: Ended | None = None
+        self.signalled: list[JsonObject] = []
+        self.may_go = False
+        self.cancel_wanted = False
+
+    @workflow.run
+    async def run(self, request: ToolRequest, heartbeat_ms: int) -> None:
+        """Schedule it, and keep how it ends."""
+        call = workflow.start_activity(
+            names.INVOKE_TOOL,
+            request,
+            result_type=ToolObservation,
+            activity_id="call",
+            start_to_close_timeout=timedelta(seconds=60),
+            heartbeat_timeout=timedelta(milliseconds=heartbeat_ms),
+            retry_policy=failures.CALL_RETRIES,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        await workflow.wait_condition(lambda: call.done() or self.cancel_wanted)
+        if self.cancel_wanted:
+            call.cancel()
+        await workflow.wait_condition(call.done)
+        try:
+            self.ended = Ended(observation=call.result().model_dump(mode="json"))
+        except ActivityError as error:
+            cause = error.cause
+            known = isinstance(cause, ApplicationError)
+            details = list(cause.details) if known else list(getattr(cause, "last_heartbeat_details", ()))
+            self.ended = Ended(failure=(known and cause.type) or type(cause).__name__, details=details)
+        await workflow.wait_condition(lambda: self.may_go)
+
+    @workflow.signal(name=names.SIGNAL_OUTCOME)
+    def told(self, fence: JsonObject) -> None:
+        """Keep it."""
+        self.signalled.append(fence)
+
+    @workflow.signal
+    def cancel_call(self) -> None:
+        """Cancel the call."""
+        self.cancel_wanted = True
+
+    @workflow.signal
+    def go(self) -> None:
+        """End."""
+        self.may_go = True
+
+    @workflow.query
+    def how(self) -> Ended | None:
+        """How the call ended."""
+        return self.ended
+
+    @workflow.query
+    def heard(self) -> list[JsonObject]:
+        """What was signalled."""
+        return self.signalled
+
+
+@dataclass
+class Call:
+    """A call that was started."""
+
+    client: Client
+    handle: WorkflowHandle[OneCall, None]
+
+    @property
+    def activity(self) -> AsyncActivityHandle:
+        """The activity, as anybody may settle it from outside."""
+        return self.client.get_async_activity_handle(workflow_id=self.handle.id, run_id=None, activity_id="call")
+
+    async def give_up(self) -> None:
+        """Let the server give the attempt up, as after a heartbeat time-out."""
+        await self.activity.fail(ApplicationError("given up", non_retryable=True))
+
+    async def beat(self) -> Heartbeat | None:
+        """The details of the newest heartbeat, as the server has them."""
+        described = await self.handle.describe()
+        for pending in described.raw_description.pending_activities:
+            for payload in pending.heartbeat_details.payloads[:1]:
+                (value,) = await self.client.data_converter.decode([payload])
+                return parse_value(Heartbeat, value)
+        return None
+
+    async def ended(self) -> Ended:
+        """How it ended, once it has."""
+        found: Ended | None = None
+
+        async def over() -> bool:
+            nonlocal found
+            found = await self.handle.query(OneCall.how)
+            return found is not None
+
+        await until(over, "the call ends")
+        assert found is not None
+        return found
+
+    async def signalled(self) -> list[Fence]:
+        """What its worker has signalled."""
+        return [parse_value(Fence, each) for each in await self.handle.query(OneCall.heard)]
+
+    async def settled(self) -> Fence:
+        """The first signal that says more than that the call is at work."""
+        found: list[Fence] = []
+
+        async def said() -> bool:
+            found[:] = [each for each in await self.signalled() if each.outcome or each.stored]
+            return bool(found)
+
+        await until(said, "the outcome is signalled")
+        return found[0]
+
+
+@dataclass
+class Stage:
+    """A worker that serves one tool, and calls of it."""
+
+    client: Client
+    queue: str
+    tools: HostedTools | None
+    worker: Worker
+    started: list[Call] = field(default_factory=list[Call])
+
+    async def start(self, **changes: object) -> Call:
+        """Start one call."""
+        heartbeat_ms = changes.pop("heartbeat_ms", 20_000)
+        request = ToolRequest(
+            run_id="run-1",
+            session_id="s",
+            agent="default",
+            invocation_id=CALL,
+            attempt=1,
+            call_id="call-1",
+            tool_id=self.tools.part.tools[0].descriptor.tool_id if self.tools else "none",
+            arguments={"value": 1},
+            part_digest=self.tools.digest if self.tools else "none",
+        ).model_copy(update=changes)
+        handle = await self.client.start_workflow(
+            OneCall.run, args=[request, heartbeat_ms], id=f"{self.queue}.{len(self.started)}", task_queue=self.queue
+        )
+        self.started.append(Call(self.client, handle))
+        return self.started[-1]
+
+
+@asynccontextmanager
+async def serving(
+    client: Client,
+    served: Tool,
+    *,
+    grace_ms: int = 200,
+    artifacts: ArtifactStore | None = None,
+    items: ContextItems | None = None,
+    clock: Clock = since_boot,
+) -> AsyncGenerator[Stage]:
+    """Serve a tool; a lost call says three times in 0.9 s that it is at work."""
+    hosted = host(AgentPlan("default", ScriptedModel([]), [served]), client.namespace)
+    assert hosted.tools is not None
+
+    async def no_attributes(_client: Client) -> bool:
+        return False
+
+    calls = CallActivities(
+        {"default": hosted},
+        queues=Queues(runs="runs", models="models", tools="tools"),
+        timeouts=Timeouts(uncertainty_grace_ms=900),
+        items=items or ContextItems(),
+        attributes=no_attributes,
+        artifacts=artifacts or MemoryArtifacts(),
+        grace=timedelta(milliseconds=grace_ms),
+        clock=clock,
+    )
+    async with one_activity(client, calls.invoke_tool, tools=hosted.tools, grace_ms=grace_ms) as stage:
+        yield stage
+
+
+@asynccontextmanager
+async def one_activity(
+    client: Client,
+    invoke_tool: Callable[[ToolRequest], Awaitable[ToolObservation]],
+    *,
+    tools: HostedTools | None = None,
+    grace_ms: int = 200,
+) -> AsyncGenerator[Stage]:
+    """Serve an activity in a worker of its own, so that a test may stop it; in the end all runs are let go."""
+    queue = f"q-{uuid.uuid4().hex[:10]}"
+    worker = Worker(
+        client,
+        task_queue=queue,
+        activities=[invoke_tool],
+        graceful_shutdown_timeout=timedelta(milliseconds=grace_ms),
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+    )
+    async with Worker(client, task_queue=queue, workflows=[OneCall]):
+        stage = Stage(client, queue, tools, worker)
+        async with worker:
+            yield stage
+        for each in stage.started:
+            described = await each.handle.describe()
+            if described.close_time is None:
+                await each.handle.signal(OneCall.go)
+                await each.handle.result()
+
+
+class Gate:
+    """A tool whose work waits until the test lets it go on."""
+
+    def __init__(self, idempotency: ToolIdempotency = NON_IDEMPOTENT, *, serial: bool = False) -> None:
+        self.reached, self.open, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.yielding: Callable[[], bool] = bool
+        self.tool = RecordingTool("gate", self._work, idempotency=idempotency, timeout_ms=None)
+        if serial:
+            changed = {"concurrency": ToolConcurrency.GLOBAL_SERIAL}
+            self.tool.descriptor = self.tool.descriptor.model_copy(update=changed)
+
+    async def _work(self, arguments: JsonObject, call: ToolCall) -> Json:
+        self.yielding = call.should_yield
+        self.reached.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.told.set()
+            raise
+        return {"result": arguments["value"]}
+
+
+# -- the plain path --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotency", [NON_IDEMPOTENT, KEYED])
+async def test_the_fence_is_on_record_while_the_tool_works(client: Client, idempotency: ToolIdempotency) -> None:
+    """Before the tool begins the server knows call, attempt and exact arguments; its outcome is the call's (E4)."""
+    gate = Gate(idempotency)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        assert await call.beat() == Heartbeat(fence=BARE)
+        gate.open.set()
+        assert (await call.ended()).outcome == ECHO
+        assert await call.signalled() == []
+
+
+async def test_a_call_that_may_run_again_has_no_fence(client: Client) -> None:
+    """A pure call beats without a fence."""
+    gate = Gate(PURE)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await until(lambda: _beats(call), "a beat arrives")
+        assert await call.beat() == Heartbeat()
+        gate.open.set()
+        assert (await call.ended()).outcome == ECHO
+
+
+async def _beats(call: Call) -> bool:
+    return await call.beat() is not None
+
+
+async def test_the_outcome_is_on_record_before_the_activity_returns(client: Client) -> None:
+    """Once an outcome is recorded the server has it, whatever becomes of the worker (K8)."""
+    recorded, may_return = asyncio.Event(), asyncio.Event()
+
+    @activity.defn(name=names.INVOKE_TOOL)
+    async def slow_to_return(request: ToolRequest) -> ToolObservation:
+        lease = Lease(fence_of(request), Timeouts(), timedelta(seconds=1), since_boot)
+        await lease.put_up()
+        await lease.record(ToolObservation(outcome=ECHO), MemoryArtifacts())
+        recorded.set()
+        await may_return.wait()
+        return ToolObservation(outcome=ECHO)
+
+    async with one_activity(client, slow_to_return) as stage:
+        call = await stage.start()
+        await recorded.wait()
+        fence = BARE.model_copy(update={"outcome": ToolObservation(outcome=ECHO)})
+        assert await call.beat() == Heartbeat(fence=fence)
+        may_return.set()
+        assert (await call.ended()).outcome == ECHO
+
+
+# -- before the fence ------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_was_given_up_before_its_fence_does_not_begin(client: Client) -> None:
+    """The server refuses the fence of a lost attempt: its tool does not run, and the run is told nothing (E4)."""
+    gate = Gate(serial=True)
+    async with serving(client, gate.tool) as stage:
+        first = await stage.start()
+        await gate.reached.wait()
+        second = await stage.start()
+        await until(lambda: _started(second), "the second call waits at the gate")
+        await second.give_up()
+        gate.open.set()
+        assert (await first.ended()).outcome == ECHO
+        assert (await second.ended()).failure == "ApplicationError"
+        assert await second.signalled() == []
+    assert len(gate.tool.calls) == 1
+
+
+async def _started(call: Call) -> bool:
+    described = await call.handle.describe()
+    return any(each.HasField("last_started_time") for each in described.raw_description.pending_activities)
+
+
+async def test_a_cancel_before_the_fence_is_certain(client: Client) -> None:
+    """A call that its run cancels while it waits for its gate is cancelled, though its tool must not run twice."""
+    gate = Gate(serial=True)
+    async with serving(client, gate.tool) as stage:
+        first = await stage.start()
+        await gate.reached.wait()
+        second = await stage.start()
+        await until(lambda: _started(second), "the second call waits at the gate")
+        await second.handle.signal(OneCall.cancel_call)
+        assert (await second.ended()).outcome == Cancelled()
+        gate.open.set()
+        assert (await first.ended()).outcome == ECHO
+    assert len(gate.tool.calls) == 1
+
+
+async def test_a_beat_before_the_fence_cannot_take_it_back(client: Client) -> None:
+    """Where the gate took so long that beats went out, the fence is recorded again before the tool begins."""
+    gate = Gate(serial=True)
+    async with serving(client, gate.tool) as stage:
+        first = await stage.start()
+        await gate.reached.wait()
+        gate.reached.clear()
+        second = await stage.start(heartbeat_ms=2_000)
+        await until(lambda: _beats(second), "a beat goes out before the fence")
+        assert await second.beat() == Heartbeat()
+        begun = time.monotonic()
+        gate.open.set()
+        await gate.reached.wait()
+        assert time.monotonic() - begun >= 2 * HEARTBEAT_THROTTLE.total_seconds()
+        assert (await first.ended()).outcome == ECHO
+        assert (await second.ended()).outcome == ECHO
+
+
+# -- the last look ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_a_worker_that_was_frozen_looks_before_it_acts(client: Client, *, given_up: bool) -> None:
+    """After a pause behind the fence the worker asks again: given up, nothing runs, and the run is told so (E4)."""
+    looking, may_look, ran = threading.Event(), threading.Event(), list[int]()
+
+    def clock() -> float:
+        if threading.current_thread().name != "orchestral-tool":
+            return 0.0
+        looking.set()
+        may_look.wait()
+        return 11.0  # more than half of twenty seconds later
+
+    @tool
+    def effect(value: int) -> int:
+        ran.append(value)
+        return value
+
+    async with serving(client, function_tool(effect), clock=clock) as stage:
+        call = await stage.start()
+        await asyncio.to_thread(looking.wait)
+        assert await call.beat() == Heartbeat(fence=BARE)
+        if given_up:
+            await call.give_up()
+        may_look.set()
+        if given_up:
+            told = await call.settled()
+            assert told.outcome is not None
+            assert isinstance(told.outcome.outcome, Rejected)
+            assert told.outcome.outcome.code == "not_started"
+        else:
+            assert (await call.ended()).outcome == Completed(output=InlineOutput(value=1))
+    assert ran == ([] if given_up else [1])
+
+
+async def test_a_fence_that_meets_a_cancel_is_refused(client: Client) -> None:
+    """A worker that learns of the cancel only by its fence runs nothing: the call is cancelled for certain."""
+    at_work, refused = asyncio.Event(), list[object]()
+
+    @activity.defn(name=names.INVOKE_TOOL)
+    async def late(request: ToolRequest) -> ToolObservation:
+        lease = Lease(fence_of(request), Timeouts(), timedelta(seconds=1), since_boot)
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            with pytest.raises(NotStarted) as not_started:
+                await lease.put_up()
+            refused.append(not_started.value.outcome)
+            assert not lease.stands
+        return ToolObservation(outcome=Cancelled())
+
+    async with one_activity(client, late) as stage:
+        call = await stage.start()
+        await at_work.wait()
+        await call.handle.signal(OneCall.cancel_call)
+        await call.ended()
+    assert refused == [Cancelled()]
+
+
+# -- a cancel by the run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("idempotency", "kind"), [(NON_IDEMPOTENT, UnknownEffect), (KEYED, Cancelled), (PURE, Cancelled)]
+)
+async def test_a_cancel_at_work_tells_the_tool(
+    client: Client, idempotency: ToolIdempotency, kind: type[object]
+) -> None:
+    """The tool is told; what nobody can know is unknown, what may run again is cancelled (`spec/tools.md` §11)."""
+    gate = Gate(idempotency)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        await call.handle.signal(OneCall.cancel_call)
+        assert isinstance((await call.ended()).outcome, kind)
+        await gate.told.wait()
+
+
+async def test_a_cancel_while_the_tool_is_asked_leaves_the_effect_unknown(client: Client) -> None:
+    """A run that is cancelled while it asks for a lost effect has not learned what became of it (divergence 3)."""
+    asked, release = threading.Event(), threading.Event()
+
+    def ask(value: int) -> Reconciled:
+        asked.set()
+        release.wait()
+        return Happened(value)
+
+    @tool(reconcile=ask)
+    def effect(value: int) -> int:
+        return value
+
+    async with serving(client, function_tool(effect)) as stage:
+        call = await stage.start(attempt=2, reconcile=True)
+        await asyncio.to_thread(asked.wait)
+        await call.handle.signal(OneCall.cancel_call)
+        assert isinstance((await call.ended()).outcome, UnknownEffect)
+    release.set()
+
+
+class SlowArtifacts(MemoryArtifacts):
+    """A store that takes an outcome when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+        self.stored: list[str] = []
+
+    async def put(self, data: bytes) -> str:
+        """Wait, then keep it."""
+        self.asked.set()
+        await self.open.wait()
+        self.stored.append(await super().put(data))
+        return self.stored[-1]
+
+
+async def test_a_result_before_the_cancel_wins(client: Client) -> None:
+    """A cancel that comes while the outcome is put on record changes nothing."""
+    artifacts = SlowArtifacts()
+    async with serving(client, RecordingTool("big", big, idempotency=NON_IDEMPOTENT), artifacts=artifacts) as stage:
+        call = await stage.start()
+        await artifacts.asked.wait()
+        await call.handle.signal(OneCall.cancel_call)
+        await until(lambda: _cancel_requested(call), "the cancel has reached the activity")
+        artifacts.open.set()
+        assert (await call.ended()).outcome == BIG
+
+
+async def _cancel_requested(call: Call) -> bool:
+    described = await call.handle.describe()
+    state = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+    return any(each.state == state for each in described.raw_description.pending_activities)
+
+
+async def big(_arguments: JsonObject, _call: ToolCall) -> Json:
+    """More than rides in a heartbeat, and a number that a double cannot hold."""
+    return {"text": "x" * FENCE_OUTCOME_BYTES, "exact": 2**60 + 1}
+
+
+BIG = Completed(output=InlineOutput(value={"text": "x" * FENCE_OUTCOME_BYTES, "exact": 2**60 + 1}))
+
+
+async def test_a_cancel_reaches_a_call_that_was_paused_before(client: Client) -> None:
+    """The SDK cancels an activity once, for the pause; the run's cancel is read from the answer to a beat."""
+    gate = Gate(KEYED)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await _pause(call)
+        await _three_beats(call)
+        assert not gate.told.is_set()
+        await call.handle.signal(OneCall.cancel_call)
+        assert (await call.ended()).outcome == Cancelled()
+
+
+# -- an attempt that the server has given up ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotency", [NON_IDEMPOTENT, KEYED])
+async def test_a_lost_call_works_on_and_tells_its_run(client: Client, idempotency: ToolIdempotency) -> None:
+    """The run hears that the call is at work, again and again, and then its outcome (decision 15)."""
+    gate = Gate(idempotency)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await call.give_up()
+        await until(lambda: _told(call, 3), "the run hears three times that the call is at work")
+        assert set(map(to_json, await call.signalled())) == {to_json(BARE)}
+        assert not gate.told.is_set()
+        gate.open.set()
+        assert await call.settled() == BARE.model_copy(update={"outcome": (await call.settled()).outcome})
+        told = (await call.settled()).outcome
+        assert told is not None
+        assert told.outcome == ECHO
+        assert told.item is not None
+
+
+async def _told(call: Call, wanted: int) -> bool:
+    return len(await call.signalled()) >= wanted
+
+
+async def test_a_lost_call_that_may_run_again_is_stopped(client: Client) -> None:
+    """Without a fence the tool is told to stop, and the run, which runs it again, hears nothing."""
+    gate = Gate(PURE)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await call.give_up()
+        await gate.told.wait()
+        assert await call.signalled() == []
+
+
+async def test_an_outcome_that_the_server_does_not_take_goes_to_the_run(client: Client) -> None:
+    """Given up between two beats, the worker learns it with the outcome, and signals that alone."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        await call.give_up()
+        gate.open.set()
+        told = await call.settled()
+        assert told.outcome is not None
+        assert told.outcome.outcome == ECHO
+        assert await call.signalled() == [told]
+
+
+async def test_a_long_outcome_is_stored_and_named(client: Client) -> None:
+    """What is too long for a heartbeat lies in the artifact store, exactly as it is."""
+    release, artifacts = asyncio.Event(), MemoryArtifacts()
+    reached = asyncio.Event()
+
+    async def work(arguments: JsonObject, call: ToolCall) -> Json:
+        reached.set()
+        await release.wait()
+        return await big(arguments, call)
+
+    async with serving(client, RecordingTool("big", work, idempotency=NON_IDEMPOTENT), artifacts=artifacts) as stage:
+        call = await stage.start()
+        await reached.wait()
+        await call.give_up()
+        release.set()
+        told = await call.settled()
+        assert told.outcome is None
+        assert told.stored is not None
+        recorded = await stage.start(recorded=told.stored)
+        assert (await recorded.ended()).outcome == BIG
+
+
+async def test_a_long_outcome_that_cannot_be_stored_is_sent_as_it_is(client: Client) -> None:
+    """A store that fails loses no outcome."""
+    release, reached = asyncio.Event(), asyncio.Event()
+
+    class Full(MemoryArtifacts):
+        async def put(self, data: bytes) -> str:
+            raise OSError(f"no room for {len(data)} bytes")
+
+    async def work(arguments: JsonObject, call: ToolCall) -> Json:
+        reached.set()
+        await release.wait()
+        return await big(arguments, call)
+
+    async with serving(client, RecordingTool("big", work, idempotency=NON_IDEMPOTENT), artifacts=Full()) as stage:
+        call = await stage.start()
+        await reached.wait()
+        await call.give_up()
+        release.set()
+        told = await call.settled()
+        assert told.outcome is not None
+        assert told.outcome.outcome == BIG
+
+
+async def test_a_call_whose_run_is_gone_is_stopped(client: Client) -> None:
+    """After a terminate nobody can be told: the tool is stopped, and the worker is free."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await call.handle.terminate("pulled the plug")
+        await gate.told.wait()
+
+
+async def test_an_outcome_for_a_run_that_is_gone_is_let_go(client: Client) -> None:
+    """After a terminate the outcome is stored, goes nowhere, and holds up no worker."""
+    artifacts = SlowArtifacts()
+    async with serving(client, RecordingTool("big", big, idempotency=NON_IDEMPOTENT), artifacts=artifacts) as stage:
+        call = await stage.start()
+        await artifacts.asked.wait()
+        await call.handle.terminate("pulled the plug")
+        artifacts.open.set()
+        await until(lambda: bool(artifacts.stored), "the outcome is stored")
+        await stage.worker.shutdown()
+
+
+async def test_a_lost_call_ends_with_its_worker(client: Client) -> None:
+    """A call that works on unheard is stopped after the grace of a worker that stops."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await call.give_up()
+        await until(lambda: _told(call, 1), "the run hears that the call is at work")
+        begun = time.monotonic()
+        await stage.worker.shutdown()
+        assert gate.told.is_set()
+        assert 0.2 <= time.monotonic() - begun < 5
+
+
+async def test_a_tool_sees_that_its_lease_has_run_out(client: Client) -> None:
+    """`should_yield` becomes true when no beat was confirmed for a time-out, and false again with the next one."""
+    gate, now = Gate(), [0.0]
+    async with serving(client, gate.tool, clock=lambda: now[0]) as stage:
+        call = await stage.start(heartbeat_ms=2_000)
+        await gate.reached.wait()
+        assert not gate.yielding()
+        now[0] = 2.5
+        assert gate.yielding()
+        await until(lambda: not gate.yielding(), "a beat is confirmed")
+        gate.open.set()
+        assert (await call.ended()).outcome == ECHO
+
+
+# -- a worker that stops -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("idempotency", "fence"), [(NON_IDEMPOTENT, BARE), (KEYED, BARE), (PURE, None)])
+async def test_a_stopping_worker_gives_the_call_back(
+    client: Client, idempotency: ToolIdempotency, fence: Fence | None
+) -> None:
+    """What will not end within the grace is given back on record, and whether its fence stood (F088)."""
+    gate = Gate(idempotency)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        await stage.worker.shutdown()
+        await gate.told.wait()
+        ended = await call.ended()
+    assert ended.failure == names.ERROR_ABANDONED
+    assert ended.fence == fence
+
+
+async def test_a_call_that_had_not_begun_is_given_back_without_a_fence(client: Client) -> None:
+    """A call at its gate has certainly not begun, and the run may run it again."""
+    gate = Gate(serial=True)
+    async with serving(client, gate.tool) as stage:
+        await stage.start()
+        await gate.reached.wait()
+        second = await stage.start(heartbeat_ms=2_000)
+        await until(lambda: _beats(second), "the second call waits at the gate")
+        await stage.worker.shutdown()
+        ended = await second.ended()
+    assert ended.failure == names.ERROR_ABANDONED
+    assert ended.fence is None
+    assert len(gate.tool.calls) == 1
+
+
+async def test_a_call_that_ends_within_the_grace_is_a_result(client: Client) -> None:
+    """A stopping worker lets calls end that can (F088)."""
+    gate = Gate()
+    async with serving(client, gate.tool, grace_ms=10_000) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        stopping = asyncio.create_task(stage.worker.shutdown())
+        gate.open.set()
+        assert (await call.ended()).outcome == ECHO
+        await stopping
+
+
+# -- asking the server -------------------------------------------------------------------------------------------------
+
+
+async def test_the_server_is_asked_until_it_answers() -> None:
+    """An outage is waited for, with short pauses."""
+    faults = [RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED]
+
+    async def ask() -> str:
+        if faults:
+            raise RPCError("not now", faults.pop(), b"")
+        return "answer"
+
+    assert await answered(ask) == "answer"
+
+
+async def test_a_question_that_is_wrong_is_not_asked_again() -> None:
+    """What the server refuses as invalid it refuses for ever."""
+
+    async def ask() -> str:
+        raise RPCError("too large", RPCStatusCode.INVALID_ARGUMENT, b"")
+
+    with pytest.raises(RPCError, match="too large"):
+        await answered(ask)
+
+
+# -- what is on record -------------------------------------------------------------------------------------------------
+
+
+async def _again(call: Call, beat: Heartbeat) -> None:
+    """Let the server try the activity again, with the details of a heartbeat."""
+    fault = ApplicationError("try again", next_retry_delay=timedelta(milliseconds=1))
+    await call.activity.fail(fault, last_heartbeat_details=[beat])
+
+
+async def test_a_second_try_behind_a_fence_does_not_run(client: Client) -> None:
+    """A try that finds a fence says that the effect is unknown; one that finds an outcome returns it (E4)."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        await _again(call, Heartbeat(fence=BARE))
+        assert isinstance((await call.ended()).outcome, UnknownEffect)
+        gate.open.set()
+    assert len(gate.tool.calls) == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_second_try_returns_what_the_first_one_recorded(client: Client, *, stored: bool) -> None:
+    """An outcome on record, in the heartbeat or stored, is returned and nothing runs."""
+    gate, artifacts = Gate(), MemoryArtifacts()
+    observation = ToolObservation(outcome=ECHO)
+    place = await artifacts.put(to_json(observation).encode())
+    fence = BARE.model_copy(update={"stored": place} if stored else {"outcome": observation})
+    async with serving(client, gate.tool, artifacts=artifacts) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        await _again(call, Heartbeat(fence=fence))
+        assert (await call.ended()).outcome == ECHO
+        gate.open.set()
+    assert len(gate.tool.calls) == 1
+
+
+async def test_a_second_try_without_a_fence_runs(client: Client) -> None:
+    """A try that finds a beat without a fence knows that nothing began."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        gate.open.set()
+        await _again(call, Heartbeat())
+        assert (await call.ended()).outcome == ECHO
+    assert len(gate.tool.calls) == 2
+
+
+async def test_a_second_try_that_cannot_read_the_record_does_not_run(client: Client) -> None:
+    """Details that nobody understands may hide a fence."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start()
+        await gate.reached.wait()
+        fault = ApplicationError("try again", next_retry_delay=timedelta(milliseconds=1))
+        await call.activity.fail(fault, last_heartbeat_details=[{"v": 9}])
+        assert isinstance((await call.ended()).outcome, UnknownEffect)
+        gate.open.set()
+    assert len(gate.tool.calls) == 1
+
+
+class OddArtifacts(MemoryArtifacts):
+    """A store that gives other bytes for one digest, and is away when it is first asked for another."""
+
+    away_once = ""
+
+    async def get(self, digest: str) -> bytes:
+        """What the digest stands for here."""
+        if digest == sha256(b"other"):
+            return b"something else"
+        if digest == self.away_once:
+            self.away_once = ""
+            raise OSError("the disk is away")
+        return await super().get(digest)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"missing", "does not hold"), (b"other", "other bytes"), (b"no outcome", "is no outcome")],
+)
+async def test_an_outcome_that_cannot_be_read_is_unknown(client: Client, content: bytes, sentence: str) -> None:
+    """What is stored nowhere, or is something else, is an unknown effect that names it, and nothing runs."""
+    gate, artifacts = Gate(), OddArtifacts()
+    await artifacts.put(b"no outcome")
+    async with serving(client, gate.tool, artifacts=artifacts) as stage:
+        outcome = (await (await stage.start(recorded=sha256(content))).ended()).outcome
+    assert isinstance(outcome, UnknownEffect)
+    assert sentence in outcome.message
+    assert sha256(content) in outcome.message
+    assert gate.tool.calls == []
+
+
+async def test_a_store_that_is_away_is_asked_again(client: Client) -> None:
+    """A store that cannot be read now is asked again by the server."""
+    gate, artifacts = Gate(), OddArtifacts()
+    observation = ToolObservation(outcome=ECHO)
+    stored = artifacts.away_once = await artifacts.put(to_json(observation).encode())
+    async with serving(client, gate.tool, artifacts=artifacts) as stage:
+        call = await stage.start(recorded=stored)
+        assert (await call.ended()).outcome == ECHO
+    assert artifacts.away_once == ""
+    assert gate.tool.calls == []
+
+
+# -- what people do to activities --------------------------------------------------------------------------------------
+
+
+async def _pause(call: Call) -> None:
+    execution = WorkflowExecution(workflow_id=call.handle.id)
+    request = PauseActivityRequest(namespace=call.client.namespace, execution=execution, id="call", reason="a test")
+    await call.client.workflow_service.pause_activity(request)
+
+
+async def _reset(call: Call) -> None:
+    execution = WorkflowExecution(workflow_id=call.handle.id)
+    request = ResetActivityRequest(namespace=call.client.namespace, execution=execution, id="call")
+    await call.client.workflow_service.reset_activity(request)
+
+
+async def _three_beats(call: Call) -> None:
+    """Time for the SDK to hear of a pause or reset, which it does with a beat."""
+    for _ in range(3):
+        last = await _last_beat(call)
+        await until(partial(_beaten_after, call, last), "another beat is recorded")
+
+
+async def _last_beat(call: Call) -> int:
+    (pending,) = (await call.handle.describe()).raw_description.pending_activities
+    return pending.last_heartbeat_time.ToNanoseconds()
+
+
+async def _beaten_after(call: Call, moment: int) -> bool:
+    return await _last_beat(call) > moment
+
+
+@pytest.mark.parametrize("interfere", [_pause, _reset])
+async def test_a_call_behind_its_fence_is_not_stopped_by_a_pause_or_reset(
+    client: Client, interfere: Callable[[Call], Awaitable[None]]
+) -> None:
+    """A person who pauses or resets the activity does not make its effect unknown: the call ends, once."""
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await interfere(call)
+        await _three_beats(call)
+        assert not gate.told.is_set()
+        gate.open.set()
+        assert (await call.ended()).outcome == ECHO
+    assert len(gate.tool.calls) == 1
+
+
+async def test_a_call_without_a_fence_is_paused(client: Client) -> None:
+    """A call that may run again stops when somebody pauses the activity, and runs again when it goes on."""
+    gate = Gate(PURE)
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await _pause(call)
+        await gate.told.wait()
+        gate.open.set()
+        execution = WorkflowExecution(workflow_id=call.handle.id)
+        await client.workflow_service.unpause_activity(
+            UnpauseActivityRequest(namespace=client.namespace, execution=execution, id="call")
+        )
+        assert (await call.ended()).outcome == ECHO
+    assert len(gate.tool.calls) == 2
+
+
+# -- our own faults ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("idempotency", "fence"), [(NON_IDEMPOTENT, BARE), (PURE, None)])
+async def test_an_error_of_ours_tells_the_fence(
+    client: Client, idempotency: ToolIdempotency, fence: Fence | None
+) -> None:
+    """Whatever breaks in the worker itself, the run learns whether the effect may have happened."""
+
+    class Broken(ContextItems):
+        def put(self, item: Item) -> WrittenItem:
+            raise ZeroDivisionError(f"no {item.kind}")
+
+    async with serving(client, RecordingTool("echo", idempotency=idempotency), items=Broken()) as stage:
+        ended = await (await stage.start()).ended()
+    assert ended.failure == names.ERROR_BROKEN
+    assert ended.fence == fence
