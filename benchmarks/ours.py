@@ -85,29 +85,50 @@ async def _lookup(number: int, size: int) -> str:
     return page(number, size)
 
 
+@tool(name=TOOL, idempotency="non_idempotent", concurrency="parallel_safe", timeout=timedelta(seconds=60))
+async def _fenced_lookup(number: int, size: int) -> str:
+    """Look up a page by its number, as if that changed something."""
+    return page(number, size)
+
+
+AGENTS: Final = {"default": _lookup, "fenced": _fenced_lookup}
+"""The agents by name, and the tool of each: one that may run again, one that must not run twice."""
+
+
 class Ours:
     """Runs of `AgentRun`, each in a session of its own."""
 
     name = "orchestral_temporal"
     model_activity = names.CALL_MODEL
+    agent = "default"
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._agents = AgentClient(client)
 
     def workers(self) -> Sequence[Worker]:
-        """The workers; plugins of the client ride along."""
-        plan = AgentPlan(
-            name="default",
-            backend=StubModel(),
-            tools=(function_tool(_lookup),),
-            instructions=INSTRUCTIONS,
-            context_tokens=WINDOW,
-        )
-        agents = {plan.name: host(plan, self._client.namespace)}
+        """The workers, of both agents; plugins of the client ride along."""
+        plans = [
+            AgentPlan(
+                name=name,
+                backend=StubModel(),
+                tools=(function_tool(lookup),),
+                instructions=INSTRUCTIONS,
+                context_tokens=WINDOW,
+            )
+            for name, lookup in AGENTS.items()
+        ]
+        agents = {plan.name: host(plan, self._client.namespace) for plan in plans}
         return build_workers(self._client, agents, settings=WorkerSettings(), artifacts=MemoryArtifacts())
 
     async def start(self, load: Load, run_id: str) -> WorkflowHandle[Any, Any]:
         """Start a run."""
-        await self._agents.start(load.task, run_id=run_id)
-        return self._client.get_workflow_handle(run_id)
+        await self._agents.start(load.task, run_id=f"{run_id}-{self.agent}", agent=self.agent)
+        return self._client.get_workflow_handle(f"{run_id}-{self.agent}")
+
+
+class Fenced(Ours):
+    """The same, with a tool whose every call goes behind the effect fence."""
+
+    name = "orchestral_temporal, fenced"
+    agent = "fenced"

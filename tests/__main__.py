@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
+ROOMS = ("tests/sim", "tests/house", "tests/replay", "tests/temporal", "tests/crash")
+
 GATES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", (str(BIN / "ruff"), "format", "--check", ".")),
     ("lint", (str(BIN / "ruff"), "check", ".")),
@@ -19,7 +21,7 @@ GATES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "tests on a real server, and real kills",
-        (sys.executable, "-m", "pytest", "-q", "tests/house", "tests/replay", "tests/temporal", "tests/crash"),
+        (sys.executable, "-m", "pytest", "-q", *ROOMS),
     ),
 )
 

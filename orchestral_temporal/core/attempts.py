@@ -124,7 +124,7 @@ def _scheduled(work: Work, phase: ModelOpen, given: ModelFailed) -> bool:
     wanted = _wanted(given.error.details)
     delay = delay if wanted is None else min(wanted, part.retry_after_cap_ms)
     work.record(
-        ids.wal_retry_id(work.run_id, state.round, retry),
+        ids.wal_retry_id(work.run_id, state.round, retry, phase.attempt - phase.retry),
         ModelRetryScheduled(
             round=state.round,
             request_id=ids.model_request_id(work.run_id, state.round),
@@ -137,7 +137,7 @@ def _scheduled(work: Work, phase: ModelOpen, given: ModelFailed) -> bool:
     if given.usage is not None:
         charge(work, given.usage)
     work.set(phase=ModelWaiting(attempt=phase.attempt, retry=retry, reason=given.error.message))
-    work.want(WakeAfter(_retry_timer(work, retry), delay))
+    work.want(WakeAfter(_retry_timer(work, phase.attempt), delay))
     return True
 
 
@@ -155,13 +155,13 @@ def _wanted(details: Json) -> int | None:
     return wanted if isinstance(wanted, int) and wanted > 0 else None
 
 
-def _retry_timer(work: Work, retry: int) -> str:
-    return f"retry/{work.state.round}/{retry}"
+def _retry_timer(work: Work, attempt: int) -> str:
+    return f"retry/{work.state.round}/{attempt}"
 
 
 def retry_due(work: Work, phase: ModelWaiting, timer: str) -> None:
     """Repeat the attempt when its own timer fires."""
-    if timer == _retry_timer(work, phase.retry):
+    if timer == _retry_timer(work, phase.attempt):
         _dispatch(work, phase.attempt + 1, phase.retry)
 
 

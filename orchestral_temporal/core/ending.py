@@ -104,11 +104,11 @@ def _append(work: Work, *, close: bool) -> None:
     work.want(AppendSession(batch))
 
 
-def batch_appended(work: Work, appended: SessionAppended) -> None:
+def batch_appended(work: Work, number: int, appended: SessionAppended) -> None:
     """The entity holds the batch: drop its records, and close the session's part when the run has ended."""
     cursor = work.state.session
     batch = cursor.appending if cursor is not None else None
-    if cursor is None or batch is None:
+    if cursor is None or batch is None or batch.number != number:
         return
     work.set(
         session=cursor.model_copy(
@@ -125,14 +125,18 @@ def batch_appended(work: Work, appended: SessionAppended) -> None:
         close_when_ended(work)
 
 
-def batch_refused(work: Work, reason: str) -> None:
-    """The session is lost to this run: a run that goes on fails, one that has ended keeps its terminal (K14)."""
+def batch_refused(work: Work, number: int) -> bool:
+    """The session is lost to this run: whether it has to fail; one that has ended keeps its terminal (K14)."""
     cursor = work.state.session
-    if cursor is None or cursor.appending is None:
-        return
+    if cursor is None or cursor.appending is None or cursor.appending.number != number:
+        return False
     work.set(session=cursor.model_copy(update={"appending": None, "closed": True}))
-    if not isinstance(work.state.phase, Ended):
-        fail(work, "session_journal", f"The session refuses this run's records: {reason}", retryable=True)
+    return not isinstance(work.state.phase, Ended)
+
+
+def session_lost(work: Work, message: str) -> None:
+    """Fail a run whose records the session does not take."""
+    fail(work, "session_journal", message, retryable=True)
 
 
 def close_when_ended(work: Work) -> None:

@@ -131,15 +131,17 @@ class TimeReached:
 
 @dataclass(frozen=True)
 class BatchAppended:
-    """The entity holds the batch that was on its way."""
+    """The entity holds the batch of that number."""
 
+    number: int
     appended: SessionAppended
 
 
 @dataclass(frozen=True)
 class BatchRefused:
-    """The entity will never take the batch that was on its way."""
+    """The entity will never take the batch of that number."""
 
+    number: int
     reason: str
 
 

@@ -28,7 +28,16 @@ from orchestral_temporal.core.inputs import (
 from orchestral_temporal.core.items import measure, system_item, tools_item, user_item
 from orchestral_temporal.core.reducer import begin as begin_run
 from orchestral_temporal.core.start import Start
-from orchestral_temporal.core.state import ModelOpen, ModelWaiting, Preparing, RunState, SessionCursor, Step, ToolsOpen
+from orchestral_temporal.core.state import (
+    CancelModelCall,
+    ModelOpen,
+    ModelWaiting,
+    Preparing,
+    RunState,
+    SessionCursor,
+    Step,
+    ToolsOpen,
+)
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import Binding, Fence, RunPart
 from orchestral_temporal.protocol.digest import digest
@@ -95,10 +104,11 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
             commands.note_refusal(work, name, reason)
         case SessionReady():
             pass
-        case BatchAppended(appended):
-            ending.batch_appended(work, appended)
-        case BatchRefused(reason):
-            ending.batch_refused(work, reason)
+        case BatchAppended(number, appended):
+            ending.batch_appended(work, number, appended)
+        case BatchRefused(number, reason):
+            if ending.batch_refused(work, number):
+                _session_lost(work, f"The session refuses this run's records: {reason}")
         case ModelFinished() | ModelFailed() | ModelLost():
             if isinstance(state.phase, ModelOpen):
                 _model_ended(work, state.phase, given)
@@ -165,6 +175,18 @@ def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFaile
             attempts.lost(work, phase, given)
         case _:
             assert_never(given)
+
+
+def _session_lost(work: Work, message: str) -> None:
+    """Fail the run, but hear first what the calls at work have done."""
+    match work.state.phase:
+        case ToolsOpen() as tools:
+            batch.fail_when_settled(work, tools, message)
+        case ModelOpen():
+            work.want(CancelModelCall())
+            ending.session_lost(work, message)
+        case _:
+            ending.session_lost(work, message)
 
 
 def _time_reached(work: Work, timer: str) -> None:

@@ -8,18 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from orchestral_temporal.core.projection import (
-    CommandEntry,
-    Run,
-    applied,
-    check_answer,
-    command_of,
-    disposition_of,
-    payload_at,
-    quarantined,
-    request_of,
-)
+from orchestral_temporal.core.projection import CommandEntry, Run, ack, command_of, status, view
 from orchestral_temporal.core.table import Phase
+from orchestral_temporal.core.transition import applied, check_answer, quarantined
 from orchestral_temporal.protocol.admission import (
     AgentAdmission,
     Incompatible,
@@ -28,16 +19,8 @@ from orchestral_temporal.protocol.admission import (
     validate_admission,
 )
 from orchestral_temporal.protocol.commands import (
-    AckAccepted,
-    AckApplied,
-    AckRejected,
-    AckUnsupported,
     AgentCommandEnvelope,
-    CommandAccepted,
     CommandAck,
-    CommandAckState,
-    CommandRejected,
-    CommandUnsupported,
     queued_input,
     queued_input_supported,
 )
@@ -48,32 +31,12 @@ from orchestral_temporal.protocol.events import (
     AgentEventDraft,
     AgentJournalRecord,
     ContinuityRestored,
-    DeliveryCommitted,
     HostAuthority,
     ProviderAuthority,
-    RunCancelled,
-    RunFailed,
-    RunIncomplete,
     seal_record,
 )
 from orchestral_temporal.protocol.run import AgentDescriptorEnvelope, AgentStartRequest
-from orchestral_temporal.protocol.state import (
-    AgentRunState,
-    AgentRunStatus,
-    AgentRunView,
-    AgentTerminalState,
-    ContinuityUnknown,
-    StateAccepted,
-    StateRunning,
-    StateStopping,
-    StateTerminal,
-    StateUnknown,
-    StateWaiting,
-    TerminalCancelled,
-    TerminalDelivered,
-    TerminalFailed,
-    TerminalIncomplete,
-)
+from orchestral_temporal.protocol.state import ContinuityUnknown
 from orchestral_temporal.protocol.validation import require_filled, validate
 from orchestral_temporal.protocol.words import same
 
@@ -230,42 +193,6 @@ def admit(run: Run, command: AgentCommandEnvelope) -> CommandAck | None:
     return None
 
 
-def ack(run: Run, command_id: str, *, duplicate: bool = True) -> CommandAck:
-    """The acknowledgement of a command; a query by id always says `duplicate` (`spec/reducer.md` §7.1).
-
-    Raises:
-        ProtocolError: command_not_found, or invalid_transition while it has no disposition.
-    """
-    entry = run.commands.get(command_id)
-    if entry is None:
-        refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, "`command_id` names no command of this run.")
-    return CommandAck(
-        command_id=command_id, run_id=run.execution.run_id, duplicate=duplicate, state=_ack_state(run, entry)
-    )
-
-
-def status(run: Run) -> AgentRunStatus:
-    """The run in one word."""
-    state = _state(run)
-    if isinstance(state, StateTerminal):
-        return AgentRunStatus(state.terminal.type)
-    return AgentRunStatus(state.state)
-
-
-def view(run: Run) -> AgentRunView:
-    """What inspection shows (`spec/reducer.md` §11)."""
-    last = run.records[-1].event.payload if run.phase is Phase.ENDED else None
-    return AgentRunView(
-        execution=run.execution,
-        admission=run.admission,
-        state=_state(run),
-        last_run_seq=run.last_run_seq,
-        pending_requests=tuple(request_of(run, request_id) for request_id in sorted(run.pending)),
-        delivery=last.delivery if isinstance(last, DeliveryCommitted) else None,
-        partial_delivery=last.partial_delivery if isinstance(last, RunIncomplete) else None,
-    )
-
-
 def _authority(draft: AgentEventDraft, author: Author) -> AgentEventAuthority:
     restoring = isinstance(draft.payload, ContinuityRestored)
     match author:
@@ -308,51 +235,3 @@ def _commit(run: Run, record: AgentJournalRecord) -> Appended:
         name = fault.error.code.title().replace("_", "")
         after = quarantined(run, record, f"protocol violation: {name}: {fault.message}")
         return Appended(after, record, Outcome.VIOLATION, fault.error.code)
-
-
-def _ack_state(run: Run, entry: CommandEntry) -> CommandAckState:
-    found, recorded = disposition_of(entry, run), entry.disposition_seq
-    if found is None or recorded is None:
-        refuse(AgentProtocolErrorCode.INVALID_TRANSITION, "The command has no disposition yet; ask again.")
-    match found.outcome:
-        case CommandAccepted() if entry.applied_seq is not None:
-            return AckApplied(recorded_seq=recorded, applied_seq=entry.applied_seq)
-        case CommandAccepted():
-            return AckAccepted(recorded_seq=recorded)
-        case CommandRejected(code=code, message=message):
-            return AckRejected(recorded_seq=recorded, code=code, message=message)
-        case CommandUnsupported(feature=feature):
-            return AckUnsupported(recorded_seq=recorded, feature=feature)
-        case _:
-            assert_never(found.outcome)
-
-
-def _state(run: Run) -> AgentRunState:
-    if run.phase is Phase.ENDED:
-        return StateTerminal(terminal=_terminal(run))
-    if isinstance(run.continuity, ContinuityUnknown):
-        return StateUnknown(last_confirmed_seq=run.continuity.last_confirmed_seq, reason=run.continuity.reason)
-    match run.phase:
-        case Phase.FRESH | Phase.ACCEPTED:
-            return StateAccepted()
-        case Phase.STOPPING:
-            return StateStopping()
-        case Phase.RUNNING:
-            blocking = tuple(request_id for request_id in sorted(run.pending) if request_of(run, request_id).blocking)
-            return StateWaiting(pending_request_ids=blocking) if blocking else StateRunning()
-        case _:
-            assert_never(run.phase)
-
-
-def _terminal(run: Run) -> AgentTerminalState:
-    payload = payload_at(run, len(run.records))
-    match payload:
-        case DeliveryCommitted(delivery=delivery):
-            return TerminalDelivered(delivery_id=delivery.delivery_id)
-        case RunIncomplete(reason=reason):
-            return TerminalIncomplete(reason=reason)
-        case RunFailed(failure=failure):
-            return TerminalFailed(failure=failure)
-        case _:
-            assert isinstance(payload, RunCancelled), "an ended run ends with a terminal event"
-            return TerminalCancelled(reason=payload.reason)

@@ -101,7 +101,7 @@ class ToolsOpen(Word):
     """The calls of one turn and the digests of the results committed so far, in call order.
 
     The calls from `index` to before `end` are the group at work (divergence 4): side by side if there is more than one.
-    `stopping` is the cancel command that waits for their end.
+    `stopping` is the cancel command that waits for their end, `failing` the sentence of a failure that does.
     """
 
     at: Literal["tools"] = "tools"
@@ -111,6 +111,12 @@ class ToolsOpen(Word):
     end: int = 0
     results: tuple[str, ...] = ()
     stopping: str | None = None
+    failing: str | None = None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the run only waits for what is at work, to end then."""
+        return self.stopping is not None or self.failing is not None
 
 
 class Ended(Word):

@@ -170,9 +170,9 @@ def wal_observed_id(run_id: str, round_: int) -> str:
     return f"generic-{run_id}-model-observed-{round_}"
 
 
-def wal_retry_id(run_id: str, round_: int, retry: int) -> str:
-    """The WAL record that an attempt will be repeated."""
-    return f"generic-{run_id}-model-retry-{round_}-{retry}"
+def wal_retry_id(run_id: str, round_: int, retry: int, attempt: int = 1) -> str:
+    """The WAL record that an attempt will be repeated: the one on record, from the second on by `-a<k>` as there."""
+    return f"generic-{run_id}-model-retry-{round_}-{retry}{_again(attempt)}"
 
 
 def wal_context_rejected_id(run_id: str, round_: int) -> str:

@@ -159,12 +159,15 @@ class CallActivities:
         tools = self._tools(request)
         lease = Lease(fence_of(request), self._timeouts, self._grace, self._clock)
         try:
-            return await lease.hold(self._attempt(tools, request, lease))
+            observation = await lease.hold(self._attempt(tools, request, lease))
         except ApplicationError:
             raise
         except Exception as fault:  # noqa: BLE001 -- whatever breaks here must reach the run, once
             _log.exception("tool call broke", invocation=request.invocation_id)
             raise failures.broken(fault, lease.details) from None
+        if lease.completed:
+            activity.raise_complete_async()
+        return observation
 
     async def _attempt(self, tools: HostedTools, request: ToolRequest, lease: Lease) -> ToolObservation:
         earlier = await on_record(request, self._artifacts)

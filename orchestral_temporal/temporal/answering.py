@@ -13,10 +13,14 @@ from typing import Final, TypeVar
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest, SignalWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    RecordActivityTaskHeartbeatRequest,
+    RespondActivityTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
-from orchestral_temporal.protocol.activities import Fence, Heartbeat
+from orchestral_temporal.protocol.activities import Fence, Heartbeat, ToolObservation
 from orchestral_temporal.temporal import names
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)
@@ -58,13 +62,26 @@ class AttemptServer:
             task_token=self._token,
             details=await self._client.data_converter.encode_wrapper([details]),
         )
-        try:
-            response = await self._client.workflow_service.record_activity_task_heartbeat(request, timeout=RPC_TIMEOUT)
-        except RPCError as fault:
-            if fault.status is RPCStatusCode.NOT_FOUND:
-                return Answer.GONE
-            raise
+        asked = self._client.workflow_service.record_activity_task_heartbeat(request, timeout=RPC_TIMEOUT)
+        response = await _unless_gone(asked)
+        if response is None:
+            return Answer.GONE
         return Answer.CANCELLED if response.cancel_requested else Answer.WANTED
+
+    async def complete(self, observation: ToolObservation) -> bool:
+        """Complete the activity with an outcome; one try. Whether the server still wanted it.
+
+        Raises:
+            RPCError: there was no answer.
+        """
+        request = RespondActivityTaskCompletedRequest(
+            namespace=self._client.namespace,
+            identity=self._client.identity,
+            task_token=self._token,
+            result=await self._client.data_converter.encode_wrapper([observation]),
+        )
+        asked = self._client.workflow_service.respond_activity_task_completed(request, timeout=RPC_TIMEOUT)
+        return await _unless_gone(asked) is not None
 
     async def report(self, fence: Fence) -> bool:
         """Tell the run by the signal `outcome`; one try. Whether the run is there.
@@ -80,13 +97,18 @@ class AttemptServer:
             input=await self._client.data_converter.encode_wrapper([fence]),
             request_id=str(uuid.uuid4()),
         )
-        try:
-            await self._client.workflow_service.signal_workflow_execution(request, timeout=RPC_TIMEOUT)
-        except RPCError as fault:
-            if fault.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return True
+        asked = self._client.workflow_service.signal_workflow_execution(request, timeout=RPC_TIMEOUT)
+        return await _unless_gone(asked) is not None
+
+
+async def _unless_gone(asked: Awaitable[T]) -> T | None:
+    """The server's answer; none if what is asked about is not there any more."""
+    try:
+        return await asked
+    except RPCError as fault:
+        if fault.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:

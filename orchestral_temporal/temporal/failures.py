@@ -8,8 +8,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, ApplicationEr
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from orchestral_temporal.core.assembly import failure_code
-from orchestral_temporal.core.batch import unmeasured
 from orchestral_temporal.core.inputs import ModelFailed, ModelFinished, ModelLost, ToolBroken, ToolLost, ToolObserved
+from orchestral_temporal.core.invocations import unmeasured
 from orchestral_temporal.core.start import StartRefused
 from orchestral_temporal.protocol.activities import Fence, Heartbeat, ModelResult, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject

@@ -5,10 +5,10 @@
 | before the fence | nothing; null if judging or the gate takes longer than a quarter of the time-out | SDK |
 | just before the effect | the fence | awaited |
 | while the tool works | the same | SDK and awaited, each quarter of the time-out |
-| before the activity returns | the fence with the outcome | awaited |
 
-The SDK's beats keep its own watch over the activity quiet; only an awaited one says what the server knows. Two are
-awaited on the plain path, and the SDK sends none for a call that is done within a quarter of the time-out.
+The SDK's beats keep its own watch over the activity quiet; only an awaited one says what the server knows. On the plain
+path one is awaited, and the SDK sends none for a call that is done within a quarter of the time-out. The outcome goes
+on record as the activity's completion, which is awaited as well, so a call behind its fence costs one round trip more.
 
 Once the server has given the attempt up, a call behind its fence works on, and the signal `outcome` tells the run so:
 at once, then three times in its grace, and in the end with the outcome.
@@ -72,6 +72,7 @@ class Lease:
         self._stopping: asyncio.Task[None] | None = None
         self.stands = False
         self.cancelled = False
+        self.completed = False
 
     @property
     def details(self) -> JsonObject:
@@ -155,16 +156,24 @@ class Lease:
                 self._stopping.cancel()
 
     async def record(self, observation: ToolObservation, artifacts: ArtifactStore) -> None:
-        """Put an outcome on record; where the server has given the attempt up, with the run itself."""
+        """Put an outcome on record: with the server, or with the run where the server has given the attempt up.
+
+        The record is the activity's completion itself. We send it, since the SDK gives up a completion when a server is
+        away for some seconds; `completed` says that nobody else must.
+
+        Raises:
+            RPCError: the server refuses the outcome as it is; `details` hold it then.
+        """
         self._settled = True
-        self._fence = await _with_outcome(self._fence, observation, artifacts)
-        self._beat = Heartbeat(fence=self._fence)
-        if not self._lost:
-            if self._beaten:  # one without the outcome may still be on its way
-                activity.heartbeat(self._beat)
-            if await answered(self._ask) is not Answer.GONE:
-                return
-            self._lost = True
+        try:
+            self.completed = not self._lost and await answered(lambda: self._server.complete(observation))
+        finally:
+            if not self.completed:
+                self._fence = await _with_outcome(self._fence, observation, artifacts)
+                self._beat = Heartbeat(fence=self._fence)
+        if self.completed:
+            return
+        self._lost = self.completed = True
         if not await answered(lambda: self._server.report(self._fence)):
             self._log_nobody()
 

@@ -29,7 +29,7 @@ class UnderWay:
     def __init__(self) -> None:
         self._model: tuple[int, int, ActivityHandle[ModelResult]] | None = None
         self._tools: dict[str, tuple[int, ActivityHandle[ToolObservation]]] = {}
-        self._append: ActivityHandle[SessionAppended] | None = None
+        self._append: tuple[int, ActivityHandle[SessionAppended]] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due: list[str] = []
 
@@ -56,7 +56,8 @@ class UnderWay:
             case StopTimer(timer):
                 self._stop(timer)
             case AppendSession(batch):
-                self._append = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, bound.timeouts)
+                handle = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, bound.timeouts)
+                self._append = (batch.number, handle)
             case _:
                 assert_never(effect)
 
@@ -75,7 +76,7 @@ class UnderWay:
         return (
             bool(self._due)
             or (self._model is not None and self._model[2].done())
-            or (self._append is not None and self._append.done())
+            or (self._append is not None and self._append[1].done())
             or any(call.done() for _, call in self._tools.values())
         )
 
@@ -91,11 +92,11 @@ class UnderWay:
         due, self._due = self._due, []
         for timer in due:
             yield TimeReached(timer)
-        if self._append is not None and self._append.done():
-            appended, self._append = self._append, None
+        if self._append is not None and self._append[1].done():
+            (number, appended), self._append = self._append, None
             answer = outcome(appended)
             refused = isinstance(answer, BaseException)
-            yield BatchRefused(failures.sentence(answer)) if refused else BatchAppended(answer)
+            yield BatchRefused(number, failures.sentence(answer)) if refused else BatchAppended(number, answer)
 
 
 def outcome(handle: ActivityHandle[Answer]) -> Answer | BaseException:

@@ -6,8 +6,8 @@ from typing import Final
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
-from orchestral_temporal.core.batch import AT_WORK
 from orchestral_temporal.core.effect_notes import settle_command
+from orchestral_temporal.core.invocations import AT_WORK
 from orchestral_temporal.core.limits import ATTRIBUTE_BYTES, SUMMARY_BYTES
 from orchestral_temporal.core.state import CallAt, ModelOpen, ModelWaiting, OpenCall, RunState, ToolsOpen
 from orchestral_temporal.protocol.base import Json, JsonObject

@@ -276,7 +276,7 @@ class World:
             if isinstance(effect, AppendSession):
                 batch = effect.batch
                 last = batch.first_seq + len(batch.records) - 1
-                self._step(BatchAppended(SessionAppended(head="h", last_seq=last)))
+                self._step(BatchAppended(batch.number, SessionAppended(head="h", last_seq=last)))
         return step
 
     def only(self, given: Input) -> Step:

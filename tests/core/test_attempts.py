@@ -178,6 +178,10 @@ def test_a_loss_after_a_retry_opens_an_attempt_of_its_own() -> None:
     assert [each.attempt.attempt for each in attempts(made)] == [1, 2, 3]
     started = [d.event_id for s in made.steps for d in s.wal if d.payload.type == "model_attempt_started"]
     assert started == ["generic-run-1-model-attempt-1", "generic-run-1-model-attempt-1-a3"]
+    made.bring(model_failed(ModelErrorCode.RATE_LIMITED))
+    assert timer(made).ms == 500
+    retries = [d.event_id for s in made.steps for d in s.wal if d.payload.type == "model_retry_scheduled"]
+    assert retries == ["generic-run-1-model-retry-1-1", "generic-run-1-model-retry-1-1-a3"]
 
 
 def test_a_backend_that_finds_the_context_too_long_gets_a_smaller_one() -> None:

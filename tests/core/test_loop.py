@@ -623,16 +623,16 @@ def test_session_records_are_handed_over_in_batches() -> None:
     batches = [effect.batch for effect in made.effects if isinstance(effect, AppendSession)]
     assert [(batch.number, batch.first_seq, len(batch.records)) for batch in batches] == [(1, 1, 4)]
     made.only(said("done"))
-    made.only(BatchAppended(SessionAppended(head="a", last_seq=4)))
+    made.only(BatchAppended(1, SessionAppended(head="a", last_seq=4)))
     batches = [effect.batch for effect in made.effects if isinstance(effect, AppendSession)]
     assert [(batch.number, batch.expected_head, batch.first_seq, batch.close) for batch in batches[1:]] == [
         (2, "a", 5, True)
     ]
-    made.only(BatchAppended(SessionAppended(head="b", last_seq=6)))
+    made.only(BatchAppended(2, SessionAppended(head="b", last_seq=6)))
     assert made.state.session is not None
     assert made.state.session.closed
     closed = made.state
-    made.only(BatchAppended(SessionAppended(head="c", last_seq=7)))
+    made.only(BatchAppended(2, SessionAppended(head="c", last_seq=7)))
     assert made.state == closed
 
 
@@ -641,14 +641,14 @@ def test_a_session_that_refuses_a_batch_fails_the_run_or_leaves_its_end() -> Non
     made = world()
     made.only(called(ECHO))
     made.only(answered("x" * SESSION_BATCH_BYTES))
-    made.only(BatchRefused("another run came between"))
+    made.only(BatchRefused(1, "another run came between"))
     assert failure(made) == ("session_journal", True)
     assert made.state.session is not None
     assert made.state.session.closed
     done = world()
     done.only(said("done"))
-    done.only(BatchRefused("too late"))
-    done.only(BatchRefused("again"))
+    done.only(BatchRefused(1, "too late"))
+    done.only(BatchRefused(1, "again"))
     assert (done.status, done.state.session.closed if done.state.session else None) == ("delivered", True)
 
 
@@ -794,8 +794,8 @@ INPUTS = st.sampled_from(
         Bound(binding()),
         Bound(binding(run=None, tools=None)),
         SessionReady(SessionOpened()),
-        BatchAppended(SessionAppended(head="h", last_seq=1)),
-        BatchRefused("x"),
+        BatchAppended(1, SessionAppended(head="h", last_seq=1)),
+        BatchRefused(1, "x"),
         ToolBroken(*THERE, "x", fenced=True),
         CommandArrived(seal_command("s1", RUN, Steer(content=(text_content("go"),)))),
     ]

@@ -16,8 +16,11 @@ from orchestral_temporal.hosting.devserver import dev_server
 from orchestral_temporal.hosting.loading import PACKAGED, load_settings
 from orchestral_temporal.ports import ToolFailed
 from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.retry import ModelRetryPolicy
+from orchestral_temporal.protocol.tools import ToolIdempotency
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.conftest import _free_port
+from tests.temporal.test_tools import freeze_until_lost
 from tests.temporal.world import RecordingTool, World, calls, open_world, plan, says
 
 Story = Callable[[World], Awaitable[None]]
@@ -54,10 +57,62 @@ async def cancelled(world: World) -> None:
         await run.wait()
 
 
+async def groups(world: World) -> None:
+    """Two safe calls side by side with a refused one between them, then one behind the fence."""
+    script = [
+        calls(("echo", {"value": 1}), ("nobody", {}), ("echo", {"value": 2})),
+        calls(("once", {"value": 3})),
+        says("done"),
+    ]
+    tools = (RecordingTool("echo"), RecordingTool("once", idempotency=ToolIdempotency.NON_IDEMPOTENT))
+    async with world.serving(plan(ScriptedModel(script), *tools)):
+        await world.runs.run_text("Do both", run_id="golden-groups", session_id="golden-2")
+
+
+async def retried(world: World) -> None:
+    """A busy model is asked again, one that finds the context too long gets a smaller cap."""
+    busy: list[Json] = [{"error": {"code": "rate_limited", "message": "busy", "retryable": True}}]
+    long: list[Json] = [{"error": {"code": "context_length_exceeded", "message": "too long"}}]
+    soon = ModelRetryPolicy(max_retries=2, base_delay_ms=20, max_delay_ms=20)
+    async with world.serving(plan(ScriptedModel([busy, long, says("done")]), retry=soon)):
+        await world.runs.run_text("Try", run_id="golden-retried", session_id="golden-2")
+
+
+async def heard_late(world: World) -> None:
+    """A call whose worker was silent for too long reports its outcome by signal."""
+
+    async def freeze(_arguments: JsonObject, _call: object) -> Json:
+        freeze_until_lost(world, "golden-heard-late")
+        return "thawed"
+
+    tool = RecordingTool("freeze", freeze, idempotency=ToolIdempotency.NON_IDEMPOTENT)
+    model = ScriptedModel([calls(("freeze", {})), says("went on")])
+    async with world.serving(plan(model, tool), timeouts=world.timeouts(heartbeat_ms=500)):
+        await world.runs.run_text("Freeze", run_id="golden-heard-late", session_id="golden-2")
+
+
+async def unknown(world: World) -> None:
+    """An effect that nobody knows, which an operator then settles."""
+
+    async def hang(_arguments: JsonObject, _call: object) -> Json:
+        await asyncio.Event().wait()
+        return "never"
+
+    tool = RecordingTool("hang", hang, idempotency=ToolIdempotency.NON_IDEMPOTENT, timeout_ms=200)
+    async with world.serving(plan(ScriptedModel([calls(("hang", {}))]), tool)):
+        run = await world.runs.start("Hang", run_id="golden-unknown", session_id="golden-2")
+        await run.wait()
+        await run.settle("m1/c1", did_not=True, by="recorder")
+
+
 STORIES: tuple[tuple[str, Story], ...] = (
     ("golden-text", text),
     ("golden-tools", tools),
     ("golden-cancelled", cancelled),
+    ("golden-groups", groups),
+    ("golden-retried", retried),
+    ("golden-heard-late", heard_late),
+    ("golden-unknown", unknown),
 )
 
 
@@ -72,7 +127,7 @@ async def main(folder: Path) -> None:
     ):
         for _, story in STORIES:
             await story(world)
-        for name in (*(name for name, _ in STORIES), "session/golden"):
+        for name in (*(name for name, _ in STORIES), "session/golden", "session/golden-2"):
             history = await world.history(name)
             value = json.loads(history.to_json())
             plain = re.sub(r'("identity": )"[^"]*"', r'\1"recorder"', json.dumps(value, sort_keys=True))

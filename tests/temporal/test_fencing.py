@@ -7,18 +7,19 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
 import pytest
 from temporalio import activity, workflow
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest, UnpauseActivityRequest
 from temporalio.client import AsyncActivityHandle, Client, WorkflowHandle
+from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
@@ -371,10 +372,8 @@ async def test_the_outcome_is_on_record_before_the_activity_returns(client: Clie
     async with one_activity(client, slow_to_return) as stage:
         call = await stage.start()
         await recorded.wait()
-        fence = BARE.model_copy(update={"outcome": ToolObservation(outcome=ECHO)})
-        assert await call.beat() == Heartbeat(fence=fence)
-        may_return.set()
         assert (await call.ended()).outcome == ECHO
+        may_return.set()
 
 
 # -- before the fence ------------------------------------------------------------------------------------------------
@@ -536,31 +535,37 @@ async def test_a_cancel_while_the_tool_is_asked_leaves_the_effect_unknown(client
     release.set()
 
 
-class SlowArtifacts(MemoryArtifacts):
-    """A store that takes an outcome when the test says so."""
+class HeldOutcome(PayloadCodec):
+    """A codec that changes nothing, and lets an outcome out when the test says so."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.asked, self.open = asyncio.Event(), asyncio.Event()
-        self.stored: list[str] = []
 
-    async def put(self, data: bytes) -> str:
-        """Wait, then keep it."""
-        self.asked.set()
-        await self.open.wait()
-        self.stored.append(await super().put(data))
-        return self.stored[-1]
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Wait with an observation."""
+        if any(b'"output_digest"' in each.data for each in payloads):
+            self.asked.set()
+            await self.open.wait()
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Let everything in."""
+        return list(payloads)
+
+    def client(self, client: Client) -> Client:
+        """The same client behind this codec."""
+        return Client(**{**client.config(), "data_converter": replace(client.data_converter, payload_codec=self)})
 
 
 async def test_a_result_before_the_cancel_wins(client: Client) -> None:
     """A cancel that comes while the outcome is put on record changes nothing."""
-    artifacts = SlowArtifacts()
-    async with serving(client, RecordingTool("big", big, idempotency=NON_IDEMPOTENT), artifacts=artifacts) as stage:
+    held = HeldOutcome()
+    async with serving(held.client(client), RecordingTool("big", big, idempotency=NON_IDEMPOTENT)) as stage:
         call = await stage.start()
-        await artifacts.asked.wait()
+        await held.asked.wait()
         await call.handle.signal(OneCall.cancel_call)
         await until(lambda: _cancel_requested(call), "the cancel has reached the activity")
-        artifacts.open.set()
+        held.open.set()
         assert (await call.ended()).outcome == BIG
 
 
@@ -699,13 +704,14 @@ async def test_a_call_whose_run_is_gone_is_stopped(client: Client) -> None:
 
 async def test_an_outcome_for_a_run_that_is_gone_is_let_go(client: Client) -> None:
     """After a terminate the outcome is stored, goes nowhere, and holds up no worker."""
-    artifacts = SlowArtifacts()
-    async with serving(client, RecordingTool("big", big, idempotency=NON_IDEMPOTENT), artifacts=artifacts) as stage:
+    held, artifacts = HeldOutcome(), MemoryArtifacts()
+    tool = RecordingTool("big", big, idempotency=NON_IDEMPOTENT)
+    async with serving(held.client(client), tool, artifacts=artifacts) as stage:
         call = await stage.start()
-        await artifacts.asked.wait()
+        await held.asked.wait()
         await call.handle.terminate("pulled the plug")
-        artifacts.open.set()
-        await until(lambda: bool(artifacts.stored), "the outcome is stored")
+        held.open.set()
+        await until(lambda: bool(artifacts._kept), "the outcome is stored")
         await stage.worker.shutdown()
 
 

@@ -1,0 +1,52 @@
+"""The session's part: what a run leaves there, and that it always lets go (behaviour E3, cut K14)."""
+
+from collections import Counter
+
+from orchestral_temporal.core.state import AppendSession, RunState
+from orchestral_temporal.protocol.events import DeliveryCommitted, RunStarted
+from orchestral_temporal.protocol.wal import LoopBoundaryCommitted
+from tests.sim.law import require
+from tests.sim.laws_of_calls import CallLaws
+from tests.sim.seen import Seen
+from tests.sim.session import Entity
+
+
+class SessionLaws:
+    """What the session must hold in the end."""
+
+    def __init__(self, entity: Entity) -> None:
+        self._entity = entity
+        self._started = 0
+        self._exchanges = 0
+        self._outputs = 0
+
+    def saw(self, seen: Seen) -> None:
+        """Judge one step."""
+        self._started += sum(isinstance(event, RunStarted) for event in seen.events)
+        boundaries = [each.payload for each in seen.step.wal if isinstance(each.payload, LoopBoundaryCommitted)]
+        self._exchanges += sum(each.next_model_round > 1 for each in boundaries)
+        self._outputs += isinstance(seen.terminal, DeliveryCommitted)
+        closing = [each for each in seen.step.effects if isinstance(each, AppendSession) and each.batch.close]
+        require(not closing or seen.step.state.phase.at == "ended", "K14", "the session is closed before the terminal")
+        session = seen.step.state.session
+        believed = session is not None and session.closed
+        require(not believed or self._entity.closed or self._entity.refused, "K14", "a batch counts as held too early")
+
+    def over(self, state: RunState, calls: CallLaws) -> None:
+        """Everything is there once, in order, and the session is free."""
+        session = state.session
+        require(session is not None and session.closed, "K14", "the run does not let its session go")
+        if self._entity.refused:
+            return
+        require(self._entity.closed, "K14", "the run believes that its part is closed, and the session does not")
+        held = self._entity.held
+        counts = Counter(str(record.type) for record in held)
+        require(len({record.event_id for record in held}) == len(held), "B2", "a session record stands twice")
+        require(counts["run_input_committed"] == self._started, "I3", "the input is not committed exactly once")
+        require(counts["run_output_committed"] == self._outputs, "agent-loop 15", "an output without delivery, or none")
+        require(counts["tool_exchange_committed"] == self._exchanges, "E3", "an exchange is missing, or one too many")
+        for record in held:
+            if record.event_id in calls.exchanges:
+                require(record.items == calls.exchanges[record.event_id], "E7", f"{record.event_id} holds other items")
+        uncertain = [record.uncertainty.effect_call_id for record in held if record.uncertainty is not None]
+        require(sorted(uncertain) == calls.unknown, "E3", f"unknown are {calls.unknown}, on record {sorted(uncertain)}")
