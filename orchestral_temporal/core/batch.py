@@ -86,8 +86,8 @@ def _group_end(work: Work, phase: ToolsOpen) -> int:
 
 def ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost | ToolBroken) -> None:
     """Bring the end of one attempt of one call."""
-    call = invocations.call_at_work(phase, given.invocation_id, given.attempt)
-    if call is None or call.at is not CallAt.OPEN:
+    call = invocations.call_at_work(phase, given.invocation_id)
+    if call is None or (call.attempt, call.at) != (given.attempt, CallAt.OPEN):
         return
     match given:
         case ToolObserved(observation=observation):
@@ -118,9 +118,11 @@ def outcome_arrived(work: Work, phase: ToolsOpen, fence: Fence) -> bool:
 
     The signal may come before the loss it answers: then it is kept until the loss is known.
     """
-    call = invocations.call_at_work(phase, fence.invocation_id, fence.attempt)
+    call = invocations.call_at_work(phase, fence.invocation_id)
     if call is None or exact_digest(call.arguments) != fence.arguments_digest:
         return False
+    if fence.attempt != call.attempt:
+        return _earlier_told(work, call, fence)
     if call.at is CallAt.OPEN:
         invocations.put(work, call, late=fence if invocations.tells(fence) or call.late is None else call.late)
     elif invocations.tells(fence):
@@ -129,6 +131,17 @@ def outcome_arrived(work: Work, phase: ToolsOpen, fence: Fence) -> bool:
         _proceed(work)
     else:
         work.want(WakeAfter(invocations.grace_timer(call), work.state.uncertainty_grace_ms))
+    return True
+
+
+def _earlier_told(work: Work, call: OpenCall, fence: Fence) -> bool:
+    """The attempt that a tool is being asked about reports itself: that is the truth, and nobody need be asked."""
+    asked = call.at is CallAt.OPEN and call.reconcile and call.recorded is None
+    if not asked or fence.attempt > call.attempt or not invocations.tells(fence):
+        return False
+    work.want(CancelToolCall(call.invocation_id))
+    invocations.take(work, call, fence)
+    _proceed(work)
     return True
 
 
@@ -145,7 +158,7 @@ def fail_when_settled(work: Work, phase: ToolsOpen, message: str) -> None:
 def _wind_down(work: Work, phase: ToolsOpen) -> None:
     work.set(phase=phase)
     for call in phase.calls:
-        if call.at is CallAt.OPEN:
+        if call.at is CallAt.OPEN and call.recorded is None:  # else an outcome is only read
             work.want(CancelToolCall(call.invocation_id))
         elif call.at is CallAt.UNCERTAIN:
             work.want(StopTimer(invocations.grace_timer(call)))

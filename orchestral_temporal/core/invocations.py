@@ -99,21 +99,18 @@ def note(work: Work, call: OpenCall, at: EffectAt, said: str = "") -> None:
     )
 
 
-def call_at_work(phase: ToolsOpen, invocation_id: str, attempt: int) -> OpenCall | None:
-    """The call that an answer is for; null for one that comes late or twice."""
-    return next(
-        (
-            each
-            for each in phase.calls
-            if each.invocation_id == invocation_id and each.attempt == attempt and each.at in AT_WORK
-        ),
-        None,
-    )
+def call_at_work(phase: ToolsOpen, invocation_id: str) -> OpenCall | None:
+    """The call of that id, if the turn still waits for it."""
+    return next((each for each in phase.calls if each.invocation_id == invocation_id and each.at in AT_WORK), None)
 
 
 def settle(work: Work, call: OpenCall, observation: ToolObservation) -> None:
     """Keep how a call ended until its place in the turn has come."""
     outcome = observation.outcome
+    if isinstance(outcome, Cancelled) and call.fenced and runs_once(work, call):
+        # True of an attempt that was only to ask or to read; of the one that was lost it says nothing.
+        unknown(work, call, f"The call was lost, and cancelled before anybody knew more: {call.reason}")
+        return
     if isinstance(outcome, Completed | Failed | UnknownEffect):
         note(work, call, "invoked")
     if isinstance(outcome, UnknownEffect):
@@ -132,7 +129,7 @@ def unknown(work: Work, call: OpenCall, message: str) -> None:
 def lost(work: Work, call: OpenCall, given: ToolLost) -> None:
     """A lost call runs again where that cannot double an effect; elsewhere the truth is waited for (decision 16)."""
     if given.fenced:
-        call = put(work, call, fenced=True)
+        call = put(work, call, fenced=True, reason=given.reason)
         note(work, call, "invoked")
     note(work, call, "lost", given.reason)
     if not given.abandoned:
@@ -189,7 +186,7 @@ def _wait(work: Work, call: OpenCall, reason: str) -> None:
 def broken(work: Work, call: OpenCall, given: ToolBroken) -> None:
     """The worker itself failed around a call: the model is told, or, where an effect is possible, nobody guesses."""
     message = f"The worker failed: {given.reason}"
-    call = put(work, call, fenced=call.fenced or given.fenced)
+    call = put(work, call, fenced=call.fenced or given.fenced, reason=given.reason)
     if tool_of(work, call).descriptor.idempotency not in FENCED or not call.fenced:
         settle(work, call, ToolObservation(outcome=Failed(code="tool_internal", message=message, retryable=False)))
     else:

@@ -45,6 +45,7 @@ class UnderWay:
                     model.add_done_callback(outcome)  # looked at, or the SDK complains that nobody did
                     self._model = None
             case InvokeTool(request=request):
+                self._look_away(request.invocation_id)
                 self._tools[request.invocation_id] = (request.attempt, dispatch.invoke_tool(effect, bound))
             case CancelToolCall(invocation_id):
                 if invocation_id in self._tools:
@@ -60,6 +61,12 @@ class UnderWay:
                 self._append = (batch.number, handle)
             case _:
                 assert_never(effect)
+
+    def _look_away(self, invocation_id: str) -> None:
+        """An attempt that another one takes the place of was cancelled; what it still says is looked at by nobody."""
+        if invocation_id in self._tools:
+            _, replaced = self._tools[invocation_id]
+            replaced.add_done_callback(outcome)
 
     def _fired(self, timer: str) -> None:
         del self._timers[timer]

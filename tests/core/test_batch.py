@@ -2,12 +2,13 @@
 
 import pytest
 
-from orchestral_temporal.core.inputs import OutcomeArrived, TimeReached, ToolBroken, ToolObserved
-from orchestral_temporal.core.limits import ATTEMPTS_PER_CALL
+from orchestral_temporal.core.inputs import BatchRefused, OutcomeArrived, TimeReached, ToolBroken, ToolObserved
+from orchestral_temporal.core.limits import ATTEMPTS_PER_CALL, SESSION_BATCH_BYTES
 from orchestral_temporal.core.result import result
 from orchestral_temporal.core.state import (
     AppendSession,
     CallModel,
+    CancelModelCall,
     CancelToolCall,
     InvokeTool,
     StopTimer,
@@ -16,7 +17,9 @@ from orchestral_temporal.core.state import (
 from orchestral_temporal.protocol.activities import BoundTool, Fence, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.digest import exact_digest
+from orchestral_temporal.protocol.model import ModelErrorCode
 from orchestral_temporal.protocol.tools import (
+    Cancelled,
     Completed,
     InlineOutput,
     Rejected,
@@ -31,6 +34,7 @@ from tests.core.loop_world import (
     answered,
     binding,
     called,
+    model_failed,
     observed,
     said,
     start,
@@ -432,3 +436,63 @@ def test_an_attempt_that_did_not_start_is_told_to_the_model() -> None:
     nothing = ToolObservation(outcome=Rejected(code="not_started", message="frozen"))
     made.bring(OutcomeArrived(fence().fence.model_copy(update={"outcome": nothing})))
     assert "not_started" in str(results(made))
+
+
+def test_a_question_that_is_cancelled_before_it_is_asked_leaves_the_effect_unknown() -> None:
+    """Only the question was certainly not asked; the attempt before it may have had its effect (E3, F016)."""
+    made = open_world(tool("once", ONCE, reconciles=True))
+    made.bring(called(*calls("once")))
+    made.bring(tool_lost(abandoned=True))
+    made.bring(cancel())
+    made.bring(observed(Cancelled()))
+    assert made.status == "cancelled"
+    assert uncertain(made) == [f"{RUN}/m1/c1"]
+
+
+@pytest.mark.parametrize(("told", "heard"), [(fence("real"), True), (fence(stored="5" * 64), True), (fence(), False)])
+def test_the_attempt_that_is_asked_about_may_still_report_itself(told: OutcomeArrived, heard: bool) -> None:
+    """Its own outcome is better than any answer about it; that it is at work is none."""
+    made = open_world(tool("once", ONCE, reconciles=True))
+    made.bring(called(*calls("once")))
+    made.bring(tool_lost(abandoned=True))
+    made.bring(told)
+    assert any(isinstance(effect, CancelToolCall) for effect in made.effects) is heard
+    if told.fence.stored is not None:
+        assert [effect.request.recorded for effect in made.effects if isinstance(effect, InvokeTool)][-1] == "5" * 64
+        made.bring(cancel())
+        assert sum(isinstance(effect, CancelToolCall) for effect in made.effects) == 1
+        made.bring(answered("real"))
+        assert made.status == "cancelled"
+        assert uncertain(made) == []
+    elif heard:
+        assert results(made) == ["real"]
+    else:
+        assert made.state.refusals[-1].name == "outcome"
+
+
+def test_a_session_that_is_lost_waits_for_the_calls_at_work() -> None:
+    """The calls are told and heard before the run fails, so that no effect is without a word (E3)."""
+    made = open_world(tool("safe", concurrency=SAFE))
+    made.only(called(*calls("safe")))
+    made.only(answered("x" * SESSION_BATCH_BYTES))
+    made.only(called(*calls("safe", "safe")))
+    made.only(BatchRefused(1, "the session is gone"))
+    assert made.status == "running"
+    made.only(answered("x"))
+    made.only(observed(Cancelled()))
+    assert failure(made) == ("session_journal", True)
+
+
+def test_a_session_that_is_lost_stops_the_model_or_the_pause_before_it() -> None:
+    """Nothing goes on for a run that can be kept nowhere; a refusal of another batch changes nothing (C5, K14)."""
+    for waiting in (True, False):
+        made = open_world(tool("safe", concurrency=SAFE))
+        made.only(called(*calls("safe")))
+        made.only(answered("x" * SESSION_BATCH_BYTES))
+        if waiting:
+            made.only(model_failed(ModelErrorCode.UNAVAILABLE))
+        made.only(BatchRefused(2, "another batch"))
+        assert made.status == "running"
+        made.only(BatchRefused(1, "the session is gone"))
+        assert failure(made) == ("session_journal", True)
+        assert any(isinstance(effect, CancelModelCall) for effect in made.effects) is not waiting
