@@ -66,12 +66,16 @@ yet), *in the next model call* (the tool's result is in the history). A second w
 serve at once. Wanted: never two effects, and an end that is true.
 
 Seconds count from the kill: median, least and most. The *next step* is an activity scheduled, started or completed,
-or the run's end; a time-out or a timer is none. Seconds are settings more than merits. `orchestral_temporal`: its
-defaults; the tool is declared `non_idempotent`, the model may be asked again. `pydantic-ai-slim`: its defaults, 60
-s from start to close, and 30 s between heartbeats for a model call. `temporalio-openai-agents`: its default for a
-model call, 60 s; a tool has none, so the 10 s of its README. Raw activities: 10 s, no heartbeat. These three retry
-without limit by default; *tool tried once* is the same with `maximum_attempts=1` for the tool's activity, which its
-author may set. Shorter time-outs make any of them quicker, at the price of calling slow work lost."""
+or the run's end; a time-out or a timer is none. Seconds are settings more than merits; shorter time-outs make any
+of these quicker, at the price of calling slow work lost.
+
+`orchestral_temporal`: its defaults, which are 10 s of silence for a call with effects, then 30 s in which its
+result may still turn up, and 5 s of silence for a model call. The tool is declared `non_idempotent`, the model may
+be asked again. Inside the tool nobody can tell *before* from *after* the effect, so either ends as unknown.
+`pydantic-ai-slim`: its defaults, 60 s from start to close and, for a model call, 30 s of silence.
+`temporalio-openai-agents`: its default for a model call, 60 s; a tool has none, so the 10 s of its README. Raw
+activities: 10 s. These three retry without limit by default; *tool tried once* is the same with
+`maximum_attempts=1` for the tool's activity, which its author may set."""
 
 Say = Callable[[str], None]
 
