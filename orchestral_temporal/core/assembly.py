@@ -32,6 +32,7 @@ from orchestral_temporal.protocol.model import (
     UsageSnapshot,
     validate_stream_event,
 )
+from orchestral_temporal.protocol.words import mended_text
 
 Rope = tuple[str, ...]
 """Text in pieces, each at least twice as long as the next: see `_longer`."""
@@ -200,4 +201,4 @@ def _whole(rope: Rope) -> str:
 
     Only here, where all deltas are known, can the two be told apart (divergence 15).
     """
-    return "".join(rope).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return mended_text("".join(rope))

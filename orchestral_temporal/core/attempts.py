@@ -107,10 +107,9 @@ def lost(work: Work, phase: ModelOpen, given: ModelLost) -> None:
 
 def failed(work: Work, phase: ModelOpen, given: ModelFailed) -> None:
     """Retry, give a context that is too long more room, or end the run with the backend's error."""
+    charge(work, given.usage or ModelUsage())
     if not given.generated and (_scheduled(work, phase, given) or _capacity(work, phase, given)):
         return
-    if given.usage is not None:
-        charge(work, given.usage)
     ending.fail(work, given.code, given.error.message, retryable=given.error.retryable, details=given.error.details)
 
 
@@ -134,8 +133,6 @@ def _scheduled(work: Work, phase: ModelOpen, given: ModelFailed) -> bool:
             observed_usage=given.usage,
         ),
     )
-    if given.usage is not None:
-        charge(work, given.usage)
     work.set(phase=ModelWaiting(attempt=phase.attempt, retry=retry, reason=given.error.message))
     work.want(WakeAfter(_retry_timer(work, phase.attempt), delay))
     return True

@@ -124,8 +124,8 @@ def outcome_arrived(work: Work, phase: ToolsOpen, fence: Fence) -> bool:
     if fence.attempt != call.attempt:
         return _earlier_told(work, call, fence)
     if call.at is CallAt.OPEN:
-        invocations.put(work, call, late=fence if invocations.tells(fence) or call.late is None else call.late)
-    elif invocations.tells(fence):
+        invocations.put(work, call, late=fence if fence.told or call.late is None else call.late)
+    elif fence.told:
         work.want(StopTimer(invocations.grace_timer(call)))
         invocations.take(work, call, fence)
         _proceed(work)
@@ -137,7 +137,7 @@ def outcome_arrived(work: Work, phase: ToolsOpen, fence: Fence) -> bool:
 def _earlier_told(work: Work, call: OpenCall, fence: Fence) -> bool:
     """The attempt that a tool is being asked about reports itself: that is the truth, and nobody need be asked."""
     asked = call.at is CallAt.OPEN and call.reconcile and call.recorded is None
-    if not asked or fence.attempt > call.attempt or not invocations.tells(fence):
+    if not asked or fence.attempt > call.attempt or not fence.told:
         return False
     work.want(CancelToolCall(call.invocation_id))
     invocations.take(work, call, fence)

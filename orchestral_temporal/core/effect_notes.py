@@ -105,6 +105,5 @@ def _with_beat(call: CallEffect, beat: Heartbeat | None) -> CallEffect:
     fence = beat.fence if beat is not None else None
     if fence is None:
         return call.model_copy(update={"fenced": False})
-    answered = fence.outcome is not None or fence.stored is not None
-    state = EffectPhase.OBSERVED if answered else EffectPhase.INVOKED
+    state = EffectPhase.OBSERVED if fence.told else EffectPhase.INVOKED
     return call.model_copy(update={"fenced": True, "state": state})

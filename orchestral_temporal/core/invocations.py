@@ -134,7 +134,7 @@ def lost(work: Work, call: OpenCall, given: ToolLost) -> None:
     note(work, call, "lost", given.reason)
     if not given.abandoned:
         ending.lose_and_restore(work, given.reason)
-    if call.late is not None and (given.stored is None or tells(call.late)):
+    if call.late is not None and (given.stored is None or call.late.told):
         take(work, call, call.late)
     elif given.stored is not None:
         once_more(work, call, given.reason, recorded=given.stored)
@@ -204,11 +204,6 @@ def ask_or_give_up(work: Work, call: OpenCall, reason: str) -> None:
 def grace_timer(call: OpenCall) -> str:
     """The timer after which an uncertain attempt is not waited for any more."""
     return f"grace/{call.invocation_id}/{call.attempt}"
-
-
-def tells(fence: Fence) -> bool:
-    """Whether a report says how the call ended, or only that it is at work."""
-    return fence.outcome is not None or fence.stored is not None
 
 
 def unmeasured(observation: ToolObservation) -> ToolObservation:

@@ -234,6 +234,11 @@ class Fence(Word):
     outcome: ToolObservation | None = None
     stored: Digest | None = None
 
+    @property
+    def told(self) -> bool:
+        """Whether it says how the call ended."""
+        return self.outcome is not None or self.stored is not None
+
 
 class Heartbeat(Word):
     """The details of every beat of an attempt (decision 27); `offset` counts characters before `text`."""

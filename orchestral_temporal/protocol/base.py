@@ -25,6 +25,9 @@ U32 = Annotated[int, Field(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
 I64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
+LARGEST_EXACT: Final = 2**53 - 1
+"""The largest integer of which a double is sure."""
+
 RULE: Final = "rule"
 """The pydantic error type of a rule that belongs to the second stage; its context holds the `code`."""
 

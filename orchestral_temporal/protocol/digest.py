@@ -3,19 +3,18 @@
 import hashlib
 import json
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import rfc8785
 
-from orchestral_temporal.protocol.base import Json, Word
+from orchestral_temporal.protocol.base import LARGEST_EXACT, Json, Word
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.words import dump
 
 MAX_CANONICAL_DEPTH: Final = 200
 """Containers inside one another: above what the door lets in, with room to wrap it; below what pydantic can write."""
-
-_EXACT: Final = 2**53 - 1
-"""The largest integer of which a double is sure; beyond it a number is written as its nearest double."""
 
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -55,14 +54,10 @@ def canonical_and_exact(value: Json | Word) -> tuple[bytes, str]:
     Raises:
         ProtocolError: serialization, as `canonical`.
     """
-    plain = dump(value, digested=True) if isinstance(value, Word) else value
-    try:
-        if _is_quick(plain):
-            body = _quick.encode(plain).encode()
-            return body, sha256(body)
-        return rfc8785.dumps(_through_double(plain)), sha256(_quick.encode(_with_one_zero(plain)).encode())
-    except (ValueError, TypeError, OverflowError) as fault:
-        refuse(AgentProtocolErrorCode.SERIALIZATION, f"The value has no canonical form: {fault}.")
+    with _formed():
+        plain, quick = _plain(value)
+        body = _body(plain, quick=quick)
+        return body, sha256(body if quick else _quick.encode(_with_one_zero(plain)).encode())
 
 
 def is_sha256(text: str) -> bool:
@@ -76,7 +71,26 @@ def canonical(value: Json | Word) -> bytes:
     Raises:
         ProtocolError: serialization; the value is not JSON, not finite, not Unicode, or nests too deep.
     """
-    return canonical_and_exact(value)[0]
+    with _formed():
+        plain, quick = _plain(value)
+        return _body(plain, quick=quick)
+
+
+@contextmanager
+def _formed() -> Generator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError) as fault:
+        refuse(AgentProtocolErrorCode.SERIALIZATION, f"The value has no canonical form: {fault}.")
+
+
+def _plain(value: Json | Word) -> tuple[Json, bool]:
+    plain = dump(value, digested=True) if isinstance(value, Word) else value
+    return plain, _is_quick(plain)
+
+
+def _body(plain: Json, *, quick: bool) -> bytes:
+    return _quick.encode(plain).encode() if quick else rfc8785.dumps(_through_double(plain))
 
 
 def _is_quick(value: Json) -> bool:
@@ -102,7 +116,7 @@ def _is_quick(value: Json) -> bool:
             elif isinstance(item, float):
                 quick = False
             elif isinstance(item, int):
-                quick = quick and -_EXACT <= item <= _EXACT
+                quick = quick and -LARGEST_EXACT <= item <= LARGEST_EXACT
         level = inner
         depth += 1
     return quick
@@ -113,7 +127,7 @@ def _through_double(value: Json) -> Json:
         return {key: _through_double(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_through_double(item) for item in value]
-    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
+    if isinstance(value, int) and not -LARGEST_EXACT <= value <= LARGEST_EXACT:
         return float(value)
     return value
 

@@ -13,7 +13,19 @@ from typing import Final, NoReturn, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
-from orchestral_temporal.protocol.base import DIGESTED, I64, RULE, U16, U32, U64, Json, JsonObject, TextSet, Word
+from orchestral_temporal.protocol.base import (
+    DIGESTED,
+    I64,
+    LARGEST_EXACT,
+    RULE,
+    U16,
+    U32,
+    U64,
+    Json,
+    JsonObject,
+    TextSet,
+    Word,
+)
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 
 __all__ = [
@@ -28,6 +40,7 @@ __all__ = [
     "Word",
     "dump",
     "kind_of",
+    "mended_text",
     "parse",
     "parse_exact_json",
     "parse_json",
@@ -41,9 +54,6 @@ MAX_DEPTH: Final = 127
 
 _INTEGER_DIGITS: Final = 20
 """Characters of the longest literal that may still be an exact integer (2^64 - 1, or -2^63)."""
-
-_EXACT: Final = 2**53 - 1
-"""The largest integer of which a double is sure."""
 
 _NUMBER_CHARACTERS: Final = 40
 """Characters of a number in a message: it comes from outside and may be of any length."""
@@ -98,7 +108,7 @@ class _Reading:
             refuse(
                 AgentProtocolErrorCode.INVALID_SPEC, "The text holds a number too large for a double; write it as text."
             )
-        if abs(value) > _EXACT and Decimal(literal) != Decimal(value):
+        if abs(value) > LARGEST_EXACT and Decimal(literal) != Decimal(value):
             self.inexact = literal
         return value
 
@@ -182,6 +192,11 @@ def to_json(word: Word) -> str:
         return word.model_dump_json()
     except (PydanticSerializationError, ValueError, RecursionError) as fault:
         refuse(AgentProtocolErrorCode.SERIALIZATION, f"{type(word).__name__} has no JSON form: {fault}.")
+
+
+def mended_text(text: str) -> str:
+    """A text with U+FFFD for each lone surrogate, and one character for each pair (divergence 15)."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def same(left: Word, right: Word) -> bool:

@@ -26,7 +26,7 @@ from orchestral_temporal.protocol.model import (
     TextDelta,
     ToolCallArgumentsDelta,
 )
-from orchestral_temporal.protocol.words import to_json
+from orchestral_temporal.protocol.words import mended_text, to_json
 from orchestral_temporal.runtime.context_items import Context
 
 REPLACEMENT = "\ufffd"
@@ -63,7 +63,7 @@ class LiveText:
         delta = self._half + delta
         self._half = delta[-1:] if "\ud800" <= delta[-1:] <= "\udbff" else ""
         whole = delta.removesuffix(self._half)
-        self._text += whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        self._text += mended_text(whole)
         if len(self._text) > 2 * LIVE_TAIL_CHARACTERS:
             cut = len(self._text) - LIVE_TAIL_CHARACTERS
             self._text, self._offset = self._text[cut:], self._offset + cut

@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-from pathlib import Path
-from typing import Any
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.tools import ToolConcurrency, ToolIdempotency
 from orchestral_temporal.testing.scripted import ScriptedModel
-from tests.temporal.world import RecordingTool, World, calls, plan, says
+from tests.temporal.world import RecordingTool, World, calls, case, give_back, plan, says
 
-CASES = Path(__file__).parents[1] / "cases"
 SERIAL = ToolConcurrency.PER_RUN_SERIAL
 
 
@@ -47,16 +44,6 @@ class Overlap:
         await asyncio.sleep(0)
         self._now -= 1
         return {"result": arguments["value"]}
-
-
-def case(name: str) -> Any:
-    """The data of a given case."""
-    return json.loads((CASES / f"{name}.json").read_bytes())
-
-
-async def give_back(arguments: JsonObject, _call: ToolCall) -> Json:
-    """A tool's work: its arguments are its result."""
-    return arguments
 
 
 def results(request: object) -> list[object]:

@@ -43,7 +43,7 @@ from tests.contracts.openai_endpoint import (
     whole_reply,
 )
 from tests.contracts.sse_server import Asked, Endpoint, Reply, serving
-from tests.temporal.world import RecordingTool, World, events_of, plan
+from tests.temporal.world import RecordingTool, World, events_of, give_back, plan
 
 SOON: Final = ModelRetryPolicy(max_retries=2, base_delay_ms=20, max_delay_ms=20)
 """Retries that a test need not wait for."""
@@ -248,11 +248,6 @@ CALLS: Final[Mapping[str, tuple[str, list[JsonObject]]]] = {
     "F073": ("file_read", [{"path": "a.txt"}, {"path": "b.txt"}]),
     "F074": ("weather", [{"city": "Bern"}, {"city": "Oslo"}]),
 }
-
-
-async def give_back(arguments: JsonObject, _call: ToolCall) -> Json:
-    """A tool's work: its arguments are its result."""
-    return arguments
 
 
 @pytest.mark.parametrize("case", CALLS)

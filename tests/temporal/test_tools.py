@@ -5,7 +5,6 @@ import json
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -17,15 +16,19 @@ from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.tools import ToolIdempotency
 from orchestral_temporal.temporal import names
 from orchestral_temporal.testing.scripted import ScriptedModel
-from tests.temporal.world import PATIENCE, TEMPORAL, RecordingTool, Work, World, calls, events_of, plan, says, until
-
-CASES = Path(__file__).parent.parent / "cases"
-
-
-def case(name: str) -> JsonObject:
-    """The input file of a given case."""
-    value: JsonObject = json.loads((CASES / f"{name}.json").read_text("utf-8"))
-    return value
+from tests.temporal.world import (
+    PATIENCE,
+    TEMPORAL,
+    RecordingTool,
+    Work,
+    World,
+    calls,
+    case,
+    events_of,
+    plan,
+    says,
+    until,
+)
 
 
 def results(request: ModelRequest) -> list[ToolResultPart]:

@@ -64,6 +64,8 @@ TEMPORAL = Path(sys.executable).with_name("temporal")
 QUICK = Timeouts(heartbeat_ms=2_000, fenced_heartbeat_ms=2_000, live_text_ms=None)
 """As in `temporal-dev.yaml`: a test need not wait long for a lost worker."""
 
+CASES = Path(__file__).parents[1] / "cases"
+
 ANYTHING: JsonObject = {"type": "object"}
 """The schema of a tool that takes any object."""
 
@@ -76,6 +78,16 @@ Work = Callable[[JsonObject, ToolCall], Awaitable[Json]]
 async def echo(arguments: JsonObject, _call: ToolCall) -> Json:
     """Give the arguments back."""
     return {"result": arguments.get("value")}
+
+
+async def give_back(arguments: JsonObject, _call: ToolCall) -> Json:
+    """Give the arguments back as they are."""
+    return arguments
+
+
+def case(name: str) -> Any:
+    """The data of a given case."""
+    return json.loads((CASES / f"{name}.json").read_bytes())
 
 
 class RecordingTool:

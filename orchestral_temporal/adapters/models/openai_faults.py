@@ -7,10 +7,11 @@ from typing import Final
 
 from orchestral_temporal.adapters.masking import Mask
 from orchestral_temporal.adapters.models.openai_waits import retry_after_ms
-from orchestral_temporal.adapters.models.openai_wire import compact, mended_text
+from orchestral_temporal.adapters.models.openai_wire import compact
 from orchestral_temporal.ports import ModelFault
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.model import ModelError, ModelErrorCode
+from orchestral_temporal.protocol.words import mended_text
 
 QUOTED_CHARACTERS: Final = 500
 """Characters of an endpoint's own words that an error repeats."""

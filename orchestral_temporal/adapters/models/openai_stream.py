@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from orchestral_temporal.adapters.models.openai_wire import compact, mended_text
+from orchestral_temporal.adapters.models.openai_wire import compact
 from orchestral_temporal.protocol.base import U64, Json
 from orchestral_temporal.protocol.model import (
     Finish,
@@ -24,6 +24,7 @@ from orchestral_temporal.protocol.model import (
     ToolCallStart,
     UsageSnapshot,
 )
+from orchestral_temporal.protocol.words import mended_text
 
 FINISH_REASONS: Final = {
     "stop": ModelFinishReason.STOP,

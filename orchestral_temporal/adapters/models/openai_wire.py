@@ -21,6 +21,7 @@ from orchestral_temporal.protocol.model import (
     ToolCallPart,
     ToolResultPart,
 )
+from orchestral_temporal.protocol.words import mended_text
 
 CallIdStyle = Literal["as_is", "short9"]
 """How call ids are written on the wire: as the model gave them, or as nine letters and digits."""
@@ -135,11 +136,6 @@ def mended(value: Json) -> Json:
             return {mended_text(key): mended(item) for key, item in value.items()}
         case _:
             return value
-
-
-def mended_text(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def compact(value: Json) -> str:
