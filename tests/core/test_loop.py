@@ -833,3 +833,20 @@ def test_a_measured_item_is_taken_as_it_is() -> None:
     outcome = answered("x").observation.outcome
     made.bring(ToolObserved(*THERE, ToolObservation(outcome=outcome, item=item)))
     assert made.state.headers[-1].digest == "2" * 64
+
+
+def test_a_session_is_opened_once() -> None:
+    """A second answer to the opening changes nothing."""
+    made = world()
+    before = made.state
+    made.bring(SessionReady(SessionOpened(head="h", last_seq=7)))
+    assert made.state == before
+
+
+def test_a_timer_that_nobody_waits_for_changes_nothing() -> None:
+    """A timer of a round that is over fires into another phase."""
+    made = world()
+    made.bring(said("done"))
+    before = made.state
+    made.bring(TimeReached("retry/1/1"))
+    assert made.state == before
