@@ -98,8 +98,8 @@ class Gate(PayloadCodec):
 
     What the run is about to dispatch passes `dispatch-<round>`: the task that decided it is not completed yet, so who
     is killed here dies between two rounds. A call that a worker has taken passes `taken-<key>`, before its fence; its
-    answer passes `answer`, after its outcome is on record. What the run is about to learn passes `bound` (its
-    authority) and `observed` (a turn of the model).
+    answer passes `answer`, and what it says without a fence `given-back`: it did not begin. What the run is about to
+    learn passes `bound` (its authority) and `observed` (a turn of the model).
     """
 
     def __init__(self, signs: Signs) -> None:
@@ -113,6 +113,8 @@ class Gate(PayloadCodec):
                     await self._signs.passing(f"dispatch-{number}")
                 case {"outcome": _, "output_digest": _, "item": _}:
                     await self._signs.passing("answer")
+                case {"v": 1, "fence": None, "request_digest": None}:
+                    await self._signs.passing("given-back")
                 case _:
                     pass
         return list(payloads)

@@ -857,8 +857,8 @@ async def test_a_second_try_without_a_fence_runs(client: Client) -> None:
     async with serving(client, gate.tool) as stage:
         call = await stage.start()
         await gate.reached.wait()
-        gate.open.set()
         await _again(call, Heartbeat())
+        gate.open.set()
         assert (await call.ended()).outcome == ECHO
     assert len(gate.tool.calls) == 2
 

@@ -33,6 +33,7 @@ from orchestral_temporal.adapters.models.openai_wire import (
     mended,
     unsupported,
 )
+from orchestral_temporal.ports import ModelFault
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.model import (
     ModelCapabilities,
@@ -146,6 +147,7 @@ class OpenAIModel:
         ids = CallIds(self._call_ids)
         body = self._body(request, ids)
         reader = Reader(ids.taken)
+        fault: ModelFault | None = None
         try:
             async with await self._open(request, body) as answer, aclosing(_chunks(answer)) as chunks:
                 async for chunk in chunks:
@@ -153,21 +155,32 @@ class OpenAIModel:
                         raise refused(chunk, self._mask, time.time())
                     for payload in reader.read(Chunk.model_validate(chunk)):
                         yield payload
-        except APIStatusError as error:
-            status, headers = error.status_code, error.response.headers
-            raise refused(cast("Json", error.body), self._mask, time.time(), status=status, headers=headers) from None
-        except (APIConnectionError, HTTPError) as error:
-            # After the finish reason only the usage can be missing. A break after output is an end without a finish
-            # reason, like any other (F070).
-            cause = error.__cause__ or error
-            if reader.finish is None and (isinstance(cause, TimeoutException) or not reader.spoke):
-                raise unreachable(self._client.base_url.host, cause) from None
-        except APIError as error:
-            raise refused(cast("Json", error.body), self._mask, time.time()) from None
-        except (ValueError, RecursionError):
-            raise another_language() from None
+        except (APIError, HTTPError, ValueError, RecursionError) as error:
+            fault = self._meant(error, reader)
+        # Out here, so that it does not keep the SDK's error alive, and with it the stream that broke off: its parts
+        # would wait for the collector, which may find them in another thread.
+        if fault is not None:
+            raise fault
         for payload in reader.end():
             yield payload
+
+    def _meant(self, error: Exception, reader: Reader) -> ModelFault | None:
+        """What an error of the SDK or of the reading means; none if the turn was complete, or ends without a word."""
+        match error:
+            case APIStatusError():
+                status, headers = error.status_code, error.response.headers
+                return refused(cast("Json", error.body), self._mask, time.time(), status=status, headers=headers)
+            case APIConnectionError() | HTTPError():
+                # After the finish reason only the usage can be missing. A break after output is an end without a finish
+                # reason, like any other (F070).
+                cause = error.__cause__ or error
+                if reader.finish is not None or (reader.spoke and not isinstance(cause, TimeoutException)):
+                    return None
+                return unreachable(self._client.base_url.host, cause)
+            case APIError():
+                return refused(cast("Json", error.body), self._mask, time.time())
+            case _:
+                return another_language()
 
     async def _open(self, request: ModelRequest, body: JsonObject) -> AsyncStream[object]:
         return await self._client.post(
