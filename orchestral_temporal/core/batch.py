@@ -91,7 +91,7 @@ def ended(work: Work, phase: ToolsOpen, given: ToolObserved | ToolLost | ToolBro
         return
     match given:
         case ToolObserved(observation=observation):
-            invocations.settle(work, call, observation)
+            invocations.observed(work, call, observation)
         case ToolLost():
             invocations.lost(work, call, given)
         case ToolBroken():
@@ -121,27 +121,37 @@ def outcome_arrived(work: Work, phase: ToolsOpen, fence: Fence) -> bool:
     call = invocations.call_at_work(phase, fence.invocation_id)
     if call is None or exact_digest(call.arguments) != fence.arguments_digest:
         return False
-    if fence.attempt != call.attempt:
-        return _earlier_told(work, call, fence)
     if call.at is CallAt.OPEN:
-        invocations.put(work, call, late=fence if fence.told or call.late is None else call.late)
-    elif fence.told:
+        return _kept(work, call, fence)
+    if fence.attempt != call.fenced:
+        return False
+    if fence.told:
         work.want(StopTimer(invocations.grace_timer(call)))
         invocations.take(work, call, fence)
         _proceed(work)
     else:
-        work.want(WakeAfter(invocations.grace_timer(call), work.state.uncertainty_grace_ms))
+        work.want(WakeAfter(invocations.grace_timer(call), invocations.grace_ms(work, fence)))
     return True
 
 
-def _earlier_told(work: Work, call: OpenCall, fence: Fence) -> bool:
-    """The attempt that a tool is being asked about reports itself: that is the truth, and nobody need be asked."""
-    asked = call.at is CallAt.OPEN and call.reconcile and call.recorded is None
-    if not asked or fence.attempt > call.attempt or not fence.told:
+def _kept(work: Work, call: OpenCall, fence: Fence) -> bool:
+    """A report that comes while an attempt is open counts when that one ends: it is of itself, or the one asked about.
+
+    In the second case the question is in vain and is stopped. But its attempt may be past it, and behind a fence of its
+    own, so that only its end tells whether the report is the whole truth.
+    """
+    its_own, nothing = fence.attempt == call.attempt, invocations.nothing_ran(fence)
+    asked_about = call.reconcile and call.recorded is None and fence.attempt == call.fenced
+    if not (its_own or asked_about):
         return False
-    work.want(CancelToolCall(call.invocation_id))
-    invocations.take(work, call, fence)
-    _proceed(work)
+    known = call.late
+    if known is not None and known.attempt == fence.attempt and known.told:
+        return True
+    if known is not None and known.attempt != fence.attempt and (its_own or nothing):
+        return False
+    invocations.put(work, call, late=fence)
+    if not (its_own or nothing):
+        work.want(CancelToolCall(call.invocation_id))
     return True
 
 

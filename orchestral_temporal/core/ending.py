@@ -54,6 +54,10 @@ def remember(
     """Add a record to the run's part of the session journal, by the digests of its messages."""
     sizes = {each.digest: each.size for each in work.state.headers}
     size = sum(sizes[each] for each in items)
+    # Of the record before, a model attempt has carried what the run wrote, and was answered: that stands in history.
+    # The attempt after this one may never be sent, or be cancelled before it was.
+    texts = tuple(each.item for each in work.state.recent if each.ours)
+    work.set(session=_cursor(work).model_copy(update={"texts": texts}))
     _keep(
         work,
         PendingRecord(event_id=event_id, type=kind, items=items, request_id=request_id, usage=usage, size=size),
@@ -66,7 +70,7 @@ def remember_unknown(work: Work, call: OpenCall, message: str) -> None:
         effect_call_id=call.invocation_id,
         model_call_id=call.call_id,
         tool_name=call.name,
-        message=message,
+        message=_said(message),
     )
     event_id = ids.session_uncertainty_id(work.run_id, work.state.round, call.call_id)
     _keep(work, PendingRecord(event_id=event_id, type="effect_uncertainty_committed", uncertainty=uncertainty))
@@ -99,8 +103,9 @@ def _append(work: Work, *, close: bool) -> None:
         first_seq=cursor.appended_seq + 1,
         records=cursor.pending,
         close=close,
+        texts=cursor.texts,
     )
-    work.set(session=cursor.model_copy(update={"number": batch.number, "appending": batch}))
+    work.set(session=cursor.model_copy(update={"number": batch.number, "appending": batch, "texts": ()}))
     work.want(AppendSession(batch))
 
 
@@ -126,12 +131,12 @@ def batch_appended(work: Work, number: int, appended: SessionAppended) -> None:
 
 
 def batch_refused(work: Work, number: int) -> bool:
-    """The session is lost to this run: whether it has to fail; one that has ended keeps its terminal (K14)."""
+    """The session is lost to this run, unless the refusal is of another batch."""
     cursor = work.state.session
     if cursor is None or cursor.appending is None or cursor.appending.number != number:
         return False
     work.set(session=cursor.model_copy(update={"appending": None, "closed": True}))
-    return not isinstance(work.state.phase, Ended)
+    return True
 
 
 def session_lost(work: Work, message: str) -> None:
@@ -223,9 +228,13 @@ def _incomplete(work: Work, reason: IncompleteReason, partial: PartialDelivery |
 
 def fail(work: Work, code: str, message: str, *, retryable: bool = False, details: Json = None) -> None:
     """The run cannot go on; code and retryable as `spec/agent-loop.md` §14 lists them."""
-    said = "Nothing more is known." if is_blank(message) else message
-    failure = AgentFailure(code=code, message=said, retryable=retryable, details=details)
+    failure = AgentFailure(code=code, message=_said(message), retryable=retryable, details=details)
     _terminal(work, ids.generic_event_id(work.run_id, "failed"), RunFailed(failure=failure))
+
+
+def _said(message: str) -> str:
+    """A message from outside, never blank: no record takes one that is."""
+    return "Nothing more is known." if is_blank(message) else message
 
 
 def cancelled(work: Work, command_id: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from orchestral_temporal.core import calls, ending
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.inputs import ToolBroken, ToolLost
-from orchestral_temporal.core.limits import ATTEMPTS_PER_CALL
+from orchestral_temporal.core.limits import ATTEMPTS_PER_CALL, REPORT_PAUSE_MS
 from orchestral_temporal.core.state import (
     CallAt,
     EffectAt,
@@ -104,6 +104,35 @@ def call_at_work(phase: ToolsOpen, invocation_id: str) -> OpenCall | None:
     return next((each for each in phase.calls if each.invocation_id == invocation_id and each.at in AT_WORK), None)
 
 
+def observed(work: Work, call: OpenCall, observation: ToolObservation) -> None:
+    """A worker says how an attempt ended."""
+    ran = not (observation.reconciled or isinstance(observation.outcome, Rejected | Cancelled))
+    if not _told_before(work, call, ran=ran, certain=isinstance(observation.outcome, Completed)):
+        settle(work, call, observation)
+
+
+def _told_before(work: Work, call: OpenCall, *, ran: bool, certain: bool = False) -> bool:
+    """Use what the attempt that this one asked about has said of itself; false if it has said nothing of use.
+
+    `ran`: this attempt may have let the tool loose. `certain`: it knows that there is an effect.
+    """
+    late = call.late
+    if late is None or late.attempt == call.attempt:
+        return False
+    if (certain and not ran and not late.told) or (nothing_ran(late) and (ran or certain)):
+        return False
+    if ran and runs_once(work, call):
+        unknown(work, call, "Its tool said that nothing had happened, ran again, and was found at work the first time.")
+    else:
+        take(work, put(work, call, late=None), late)
+    return True
+
+
+def nothing_ran(fence: Fence) -> bool:
+    """Whether a worker says that its attempt did not begin."""
+    return fence.outcome is not None and isinstance(fence.outcome.outcome, Rejected)
+
+
 def settle(work: Work, call: OpenCall, observation: ToolObservation) -> None:
     """Keep how a call ended until its place in the turn has come."""
     outcome = observation.outcome
@@ -129,20 +158,22 @@ def unknown(work: Work, call: OpenCall, message: str) -> None:
 def lost(work: Work, call: OpenCall, given: ToolLost) -> None:
     """A lost call runs again where that cannot double an effect; elsewhere the truth is waited for (decision 16)."""
     if given.fenced:
-        call = put(work, call, fenced=True, reason=given.reason)
+        call = put(work, call, fenced=call.attempt, reason=given.reason)
         note(work, call, "invoked")
     note(work, call, "lost", given.reason)
     if not given.abandoned:
         ending.lose_and_restore(work, given.reason)
-    if call.late is not None and (given.stored is None or call.late.told):
-        take(work, call, call.late)
+    if _told_before(work, call, ran=given.fenced):
+        return
+    own = call.late if call.late is not None and call.late.attempt == call.attempt else None
+    if own is not None and (given.stored is None or own.told):
+        take(work, call, own)
     elif given.stored is not None:
         once_more(work, call, given.reason, recorded=given.stored)
     elif call.recorded is not None or not given.fenced or not runs_once(work, call):
         once_more(work, call, given.reason)
     elif given.abandoned:
-        # The worker itself gave the call up: it has nothing more to say.
-        ask_or_give_up(work, call, given.reason)
+        _ask_later(work, call, given.reason)
     else:
         _wait(work, call, given.reason)
 
@@ -174,23 +205,44 @@ def _give_up(work: Work, call: OpenCall, reason: str) -> None:
         settle(work, call, ToolObservation(outcome=Failed(code="worker_lost", message=message, retryable=False)))
 
 
-def _wait(work: Work, call: OpenCall, reason: str) -> None:
+def _wait(work: Work, call: OpenCall, reason: str, at_work: Fence | None = None) -> None:
     """Wait for what its worker may still report; a run that is ending does not."""
     if turn_of(work).closing:
         _give_up(work, call, reason)
         return
     put(work, call, at=CallAt.UNCERTAIN, reason=reason)
-    work.want(WakeAfter(grace_timer(call), work.state.uncertainty_grace_ms))
+    work.want(WakeAfter(grace_timer(call), grace_ms(work, at_work)))
+
+
+def grace_ms(work: Work, at_work: Fence | None) -> int:
+    """How long a lost call is waited for: its worker may have said when its next word comes, and one may be lost."""
+    pause = 0 if at_work is None or at_work.next_ms is None else min(at_work.next_ms, REPORT_PAUSE_MS)
+    return max(work.state.uncertainty_grace_ms, 2 * pause)
 
 
 def broken(work: Work, call: OpenCall, given: ToolBroken) -> None:
     """The worker itself failed around a call: the model is told, or, where an effect is possible, nobody guesses."""
     message = f"The worker failed: {given.reason}"
-    call = put(work, call, fenced=call.fenced or given.fenced, reason=given.reason)
+    call = put(work, call, fenced=call.attempt if given.fenced else call.fenced, reason=given.reason)
+    if _told_before(work, call, ran=given.fenced):
+        return
     if tool_of(work, call).descriptor.idempotency not in FENCED or not call.fenced:
         settle(work, call, ToolObservation(outcome=Failed(code="tool_internal", message=message, retryable=False)))
+    elif given.fenced:
+        _ask_later(work, call, message)
     else:
         ask_or_give_up(work, call, message)
+
+
+def _ask_later(work: Work, call: OpenCall, reason: str) -> None:
+    """Its worker has given the call up and says no more, but its tool may still be at work there for some time.
+
+    Asked at once, the tool could say that nothing has happened, and then it would.
+    """
+    if tool_of(work, call).reconciles and runs_once(work, call):
+        _wait(work, call, reason)
+    else:
+        ask_or_give_up(work, call, reason)
 
 
 def ask_or_give_up(work: Work, call: OpenCall, reason: str) -> None:
@@ -214,13 +266,13 @@ def unmeasured(observation: ToolObservation) -> ToolObservation:
 def take(work: Work, call: OpenCall, fence: Fence) -> None:
     """Use what a worker reported late."""
     if fence.outcome is not None:
-        nothing_ran = isinstance(fence.outcome.outcome, Rejected)
-        if nothing_ran and call.fenced and not runs_once(work, call):
+        if nothing_ran(fence) and call.fenced and not runs_once(work, call):
             # True of that attempt; of a keyed call it says nothing about the ones before.
             once_more(work, call, "its worker was frozen before the tool began")
         else:
             settle(work, call, unmeasured(fence.outcome))
     elif fence.stored is not None:
-        once_more(work, put(work, call, fenced=True), "its outcome is stored", recorded=fence.stored)
+        once_more(work, put(work, call, fenced=fence.attempt), "its outcome is stored", recorded=fence.stored)
     else:
-        _wait(work, call, "its worker was silent for too long, and is still at work")
+        waiting = put(work, call, fenced=fence.attempt)
+        _wait(work, waiting, "its worker was silent for too long, and is still at work", fence)

@@ -99,8 +99,14 @@ MODEL_TEXT_BYTES = 200_000
 MODEL_STREAM_BYTES = 16_777_216
 """UTF-8 bytes that one attempt may stream: four times a million tokens, and some ten copies fit a worker's memory."""
 
-FENCE_OUTCOME_BYTES = 32_768
-"""UTF-8 bytes of an observation that rides in a heartbeat: the server keeps it in memory while the call is open."""
+FENCE_OUTCOME_BYTES = 8_192
+"""UTF-8 bytes of an outcome that a fence holds: no activity's result has it, so it travels with the next model request.
+
+All calls of a turn may do so at once, and that request is one payload, below 2 MiB also where quoting adds to it.
+"""
+
+REPORT_PAUSE_MS = 600_000
+"""Milliseconds at most between two words of a worker whose lost call is still at work: a day of them is 150 signals."""
 
 RECONCILE_SECONDS = 30
 """Seconds a tool may take to say what became of a lost attempt: a question to its service, no work."""

@@ -30,6 +30,7 @@ from orchestral_temporal.core.reducer import begin as begin_run
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.core.state import (
     CancelModelCall,
+    Ended,
     ModelOpen,
     ModelWaiting,
     Preparing,
@@ -108,7 +109,7 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
             ending.batch_appended(work, number, appended)
         case BatchRefused(number, reason):
             if ending.batch_refused(work, number):
-                _session_lost(work, f"The session refuses this run's records: {reason}")
+                _session_lost(work, f"The session does not take this run's records: {reason}")
         case ModelFinished() | ModelFailed() | ModelLost():
             if isinstance(state.phase, ModelOpen):
                 _model_ended(work, state.phase, given)
@@ -178,8 +179,10 @@ def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFaile
 
 
 def _session_lost(work: Work, message: str) -> None:
-    """Fail the run, but hear first what the calls at work have done."""
+    """Fail the run, but hear first what the calls at work have done; one that has ended can only say it (K14)."""
     match work.state.phase:
+        case Ended():
+            commands.note_refusal(work, "session", message)
         case ToolsOpen() as tools:
             batch.fail_when_settled(work, tools, message)
         case ModelOpen():

@@ -22,7 +22,10 @@ from orchestral_temporal.protocol.validation import require_text
 
 
 class KnownRun(Word):
-    """A run that has opened the session: what it is, its last batch, and whether it has ended."""
+    """A run that has opened the session: what it is, its last batch, and whether it has ended.
+
+    `execution` is the Temporal run id of the one that opened the session or, later, appended that batch.
+    """
 
     spec_digest: str
     execution: str
@@ -91,34 +94,46 @@ def admit_append(state: SessionState, batch: SessionBatch) -> None:
     known = state.runs.get(batch.run_id)
     if known is None:
         refuse(AgentProtocolErrorCode.RUN_NOT_FOUND, f"The run {batch.run_id!r} has not opened this session.")
-    if batch.number <= known.number:
+    if _repeats(state, known, batch):
         return
     in_order = batch.number == known.number + 1 and batch.expected_head == state.head
     if not in_order or batch.first_seq != state.last_seq + 1 or state.active != batch.run_id:
         refuse(
             AgentProtocolErrorCode.SEQUENCE_CONFLICT,
-            f"Batch {batch.number} of run {batch.run_id!r} does not follow the session's head.",
+            f"Batch {batch.number} of run {batch.run_id!r} does not follow the session's head: it went on without it.",
         )
 
 
+def _repeats(state: SessionState, known: KnownRun, batch: SessionBatch) -> bool:
+    """Whether the session holds a batch already.
+
+    An execution that asks again has made the batch of that number itself. Another one goes on from an old point of the
+    run's history (a reset), and its batch is the same only where it leads to the same head, which covers every record.
+    """
+    if batch.execution in (None, known.execution):
+        return batch.number <= known.number
+    ends = (batch.number, batch.head, batch.last_seq, batch.close)
+    return ends == (known.number, state.head, state.last_seq, known.closed)
+
+
 def append(state: SessionState, batch: SessionBatch) -> tuple[SessionState, SessionAppended]:
-    """Add a batch that `admit_append` has let through; a repeated one changes nothing."""
+    """Add a batch that `admit_append` has let through; of a repeated one only who made it last is new."""
     known = state.runs[batch.run_id]
-    if batch.number <= known.number:
-        return state, SessionAppended(head=state.head, last_seq=state.last_seq)
-    run = known.model_copy(update={"number": batch.number, "closed": batch.close})
-    empty = batch.last_seq < batch.first_seq
-    grown = state.model_copy(
-        update={
+    execution = known.execution if batch.execution is None else batch.execution
+    changes: dict[str, object] = {}
+    run = known.model_copy(update={"execution": execution})
+    if not _repeats(state, known, batch):
+        run = run.model_copy(update={"number": batch.number, "closed": batch.close})
+        empty = batch.last_seq < batch.first_seq
+        changes = {
             "active": None if batch.close else state.active,
             "head": batch.head,
             "last_seq": batch.last_seq,
             "batches": state.batches if empty else (*state.batches, batch),
-            "runs": {**state.runs, batch.run_id: run},
             "uncertain": (*state.uncertain, *batch.uncertain),
         }
-    )
-    return grown, SessionAppended(head=grown.head, last_seq=grown.last_seq)
+    after = state.model_copy(update={"runs": {**state.runs, batch.run_id: run}, **changes})
+    return after, SessionAppended(head=after.head, last_seq=after.last_seq)
 
 
 def forget(state: SessionState, run_id: str) -> SessionState:

@@ -47,8 +47,9 @@ class OpenCall(Word):
     """One call of the turn: refused by the run itself, or carried out by a worker.
 
     `attempt` counts from 1; `reconcile` and `recorded` are what its next attempt is asked for; `late` is an outcome
-    that came before the loss it answers; `reason` says why the call is uncertain or unknown. `fenced` says that an
-    attempt was lost behind its fence: what a later one says of itself does not settle that one.
+    that came before the loss it answers, or while the tool is asked about its attempt; `reason` says why the call is
+    uncertain or unknown. `fenced` is the last attempt that was lost behind its fence, or 0: what a later one says of
+    itself does not settle that one.
     """
 
     call_id: str
@@ -61,7 +62,7 @@ class OpenCall(Word):
     attempt: int = 1
     reconcile: bool = False
     recorded: str | None = None
-    fenced: bool = False
+    fenced: int = 0
     late: Fence | None = None
     observation: ToolObservation | None = None
     reason: str = ""
@@ -129,7 +130,10 @@ Phase = Annotated[Preparing | ModelOpen | ModelWaiting | ToolsOpen | Ended, Fiel
 
 
 class SessionCursor(Word):
-    """This run's part of the session journal: what waits, and where the entity stands."""
+    """This run's part of the session journal: what waits, and where the entity stands.
+
+    `texts` are the items of the newest record that waits which the run itself wrote.
+    """
 
     first_seq: int = 1
     last_seq: int = 0
@@ -137,6 +141,7 @@ class SessionCursor(Word):
     number: int = 0
     appended_seq: int = 0
     pending: tuple[PendingRecord, ...] = ()
+    texts: tuple[Item, ...] = ()
     appending: SessionAppend | None = None
     closed: bool = False
 

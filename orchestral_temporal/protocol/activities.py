@@ -212,20 +212,23 @@ class ToolRequest(Word):
 class ToolObservation(Word):
     """How a call ended: the outcome as the model sees it, the digest of the canonical output, the item's measure.
 
-    `notes` say what was changed on the way, a sentence each.
+    `notes` say what was changed on the way, a sentence each. `reconciled`: the attempt let no tool loose, it is what
+    the tool or nobody could say of an earlier one.
     """
 
     outcome: ToolOutcome
     output_digest: str | None = None
     item: Measure | None = None
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda notes: not notes)
+    reconciled: bool = Field(default=False, exclude_if=lambda reconciled: not reconciled)
 
 
 class Fence(Word):
     """What stands on record before a tool with effects may work, and what it answered (decision 15).
 
     With neither `outcome` nor `stored` (the observation's digest in the artifact store) the call is at work. The same
-    word is the payload of the signal `outcome`, by which a worker reports what the server no longer takes.
+    word is the payload of the signal `outcome`, by which a worker reports what the server no longer takes; of a call at
+    work `next_ms` says within how many milliseconds the next one comes.
     """
 
     invocation_id: str
@@ -233,6 +236,7 @@ class Fence(Word):
     arguments_digest: Digest
     outcome: ToolObservation | None = None
     stored: Digest | None = None
+    next_ms: int | None = Field(default=None, exclude_if=lambda ms: ms is None)
 
     @property
     def told(self) -> bool:
@@ -295,7 +299,8 @@ class SessionOpened(Word):
 class SessionAppend(Word):
     """A batch of one run; idempotent by run and `number`, refused unless `expected_head` is the head. `close` unlocks.
 
-    Number 0 is no batch: the start was refused, and the session forgets the run.
+    Number 0 is no batch: the start was refused, and the session forgets the run. `texts` are the items of its records
+    that may stand nowhere else in the run's history.
     """
 
     session_id: str
@@ -305,6 +310,7 @@ class SessionAppend(Word):
     first_seq: int
     records: tuple[PendingRecord, ...]
     close: bool
+    texts: tuple[Item, ...] = Field(default=(), exclude_if=lambda texts: not texts)
 
 
 class SessionForget(Word):
@@ -323,7 +329,8 @@ class SessionAppended(Word):
 class SessionBatch(Word):
     """A sealed batch as the entity keeps it: short ones inline, longer ones as a segment in the artifact store.
 
-    `uncertain` are the calls of which its records say that nobody knows their effect, by invocation id.
+    `uncertain` are the calls of which its records say that nobody knows their effect, by invocation id. `execution` is
+    the Temporal run id of the run that appends it: after a reset another one has the same numbers.
     """
 
     run_id: str
@@ -336,6 +343,7 @@ class SessionBatch(Word):
     segment: str | None = None
     close: bool = False
     uncertain: tuple[str, ...] = Field(default=(), exclude_if=lambda calls: not calls)
+    execution: str | None = Field(default=None, exclude_if=lambda execution: execution is None)
 
 
 class EffectSettlement(Word):

@@ -11,7 +11,7 @@ It never raises for what a tool, a model or a person does: every ending is an ou
 | gate | a `global_serial` tool is free in this process | |
 | reconcile | after a lost attempt: the tool says that nothing happened | its earlier output, or an unknown effect |
 | fence | the call is on record, if its tool must not simply run again | `rejected/not_started`, `cancelled` |
-| execute | the tool answers before its deadline | §11, see `_perform` |
+| execute | the tool answers before its deadline and the call's | §11, see `_perform` |
 | output | it is JSON, fits its schema and the caps | §12, see `tool_outcomes` |
 
 Policy intersection, plan and approval take the place of *policy* when they come.
@@ -23,11 +23,12 @@ ended, in an orderly way, and its author decides what that means. Nobody answers
 
 import asyncio
 import copy
+import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from traceback import format_exception
@@ -55,6 +56,7 @@ from orchestral_temporal.protocol.tools import (
     FENCED,
     ApprovalPolicy,
     Cancelled,
+    Rejected,
     ToolConcurrency,
     ToolDescriptor,
     ToolInvocation,
@@ -117,7 +119,8 @@ class CallContext:
     """What the caller of the guard knows of a call besides its invocation.
 
     `on_progress` runs on the event loop that called the guard; `yield_wanted` may be asked from any thread. `fence` is
-    put up for calls of the classes `FENCED`; `reconcile` says that an attempt was lost behind one.
+    put up for calls of the classes `FENCED`; `reconcile` says that an attempt was lost behind one. After `deadline`, a
+    moment of that event loop's clock, nobody waits for the call any more, whatever time its tool may take.
     """
 
     workspaces: tuple[str, ...] = ()
@@ -126,6 +129,7 @@ class CallContext:
     yield_wanted: Callable[[], bool] = _nobody_waits
     fence: EffectFence = OPEN
     reconcile: bool = False
+    deadline: float = math.inf
 
 
 class GuardedCall:
@@ -228,10 +232,11 @@ class ToolGuard:
         except ToolRejected as refusal:
             return plain(rejected(refusal))
         async with self._gates.get(invocation.tool_id) or nullcontext():
-            ending = await self._perform(tool, arguments, invocation, context)
-        if isinstance(ending, _Answer):
-            return await self._judged(tool, invocation.arguments, ending)
-        return plain(ending)
+            earlier = await self._reconciled(tool, invocation, context) if context.reconcile else None
+            ending = earlier if earlier is not None else await self._perform(tool, arguments, invocation, context)
+        judged = isinstance(ending, _Answer)
+        report = await self._judged(tool, invocation.arguments, ending) if judged else plain(ending)
+        return replace(report, reconciled=earlier is not None)
 
     async def _admit(self, invocation: ToolInvocation) -> tuple[Tool, JsonObject]:
         """The tool of a call that may run, and its own copy of the arguments.
@@ -257,19 +262,20 @@ class ToolGuard:
         self, tool: Tool, arguments: JsonObject, invocation: ToolInvocation, context: CallContext
     ) -> _Ending:
         """Put up the fence, then let the tool work until its deadline; what it says after that is dropped."""
-        earlier = await self._reconciled(tool, invocation, context) if context.reconcile else None
-        if earlier is not None:
-            return earlier
         fence = context.fence if tool.descriptor.idempotency in FENCED else OPEN
         call = GuardedCall(invocation, tool.descriptor, context, fence)
         try:
             await fence.put_up()
         except NotStarted as ended:
             return ended.outcome
-        seconds = call.timeout.total_seconds() if call.timeout else None
+        seconds = context.deadline - asyncio.get_running_loop().time()
+        if seconds <= 0:
+            return Rejected(code="not_started", message="No time was left for the call when its tool could have begun.")
+        if call.timeout is not None:
+            seconds = min(seconds, call.timeout.total_seconds())
         task = await self._until(seconds, asyncio.create_task(_answer(tool, arguments, call)), call)
         if task is None:
-            return timed_out(tool.descriptor)
+            return timed_out(tool.descriptor, seconds)
         if task.cancelled():
             return unanswered(tool.descriptor, Cancelled(), "The tool cancelled its own call.")
         return task.result()
@@ -288,13 +294,13 @@ class ToolGuard:
             message="An earlier attempt was lost. Whether it took effect is not known, and the tool cannot tell."
         )
 
-    async def _until(self, seconds: float | None, work: asyncio.Task[T], call: GuardedCall) -> asyncio.Task[T] | None:
+    async def _until(self, seconds: float, work: asyncio.Task[T], call: GuardedCall) -> asyncio.Task[T] | None:
         """Wait for work until its deadline and then stop it; none if it was not done by then."""
         # The event loop itself holds a task only weakly, and one that ignores its cancel outlives this call.
         self._at_work.add(work)
         work.add_done_callback(self._at_work.discard)
         try:
-            await asyncio.wait({work}, timeout=seconds)
+            await asyncio.wait({work}, timeout=None if math.isinf(seconds) else seconds)
         except asyncio.CancelledError:
             if not work.done():
                 await _stop(work, call)

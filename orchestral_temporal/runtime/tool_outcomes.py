@@ -27,11 +27,13 @@ class CallReport:
     """How a call ended: `outcome` is for the journal, `shown` is the same as the model sees it.
 
     The two differ when the tool has a model view of its own. `notes` say what was changed on the way, a sentence each.
+    `reconciled`: the tool was only asked about an earlier attempt.
     """
 
     outcome: ToolOutcome
     shown: ToolOutcome
     notes: tuple[str, ...] = ()
+    reconciled: bool = False
 
 
 def plain(outcome: ToolOutcome) -> CallReport:
@@ -93,9 +95,9 @@ def failed(code: str, message: str, *, retryable: bool = False) -> Failed:
     return Failed(code=code, message=said(message, NO_REASON), retryable=retryable)
 
 
-def timed_out(descriptor: ToolDescriptor) -> ToolOutcome:
-    """The tool did not answer before its deadline."""
-    message = f"The tool did not answer within {descriptor.restriction.bounds.max_timeout_ms} ms."
+def timed_out(descriptor: ToolDescriptor, seconds: float) -> ToolOutcome:
+    """The tool did not answer in the time that it had."""
+    message = f"The tool did not answer within {round(seconds * 1000)} ms."
     return unanswered(descriptor, failed("timeout", message), message)
 
 

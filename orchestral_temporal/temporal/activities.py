@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 import structlog
 from temporalio import activity
@@ -40,7 +42,11 @@ from orchestral_temporal.temporal import failures, names
 from orchestral_temporal.temporal.beating import beating
 from orchestral_temporal.temporal.fencing import Lease, since_boot
 from orchestral_temporal.temporal.history import RunHistorySource
+from orchestral_temporal.temporal.patient_store import PatientStore
 from orchestral_temporal.temporal.recorded import fence_of, on_record
+
+STORE_SECONDS: Final = 60.0
+"""How long a turn that was paid for waits for a store that is away; a store that never takes it fails the run."""
 
 _log = structlog.get_logger(__name__)
 
@@ -121,7 +127,7 @@ class CallActivities:
                 model.backend,
                 model.meter,
                 live,
-                artifacts=self._artifacts,
+                artifacts=PatientStore(self._artifacts, STORE_SECONDS),
                 remember=self._items.put,
             )
 
@@ -175,7 +181,7 @@ class CallActivities:
             self._remember(request, earlier.outcome)
             return earlier
         observation = self._observed(request, await self._invoked(tools, request, lease))
-        if lease.stands:
+        if lease.sent:
             await lease.record(observation, self._artifacts)
         return observation
 
@@ -191,6 +197,7 @@ class CallActivities:
             readable_roots=tuple(str(root) for root in tools.roots),
             fence=lease,
             reconcile=request.reconcile,
+            deadline=lease.deadline,
         )
         try:
             report = await tools.guard.invoke(invocation, context)
@@ -200,6 +207,7 @@ class CallActivities:
             # An attempt that was asked about stood behind a fence of its own.
             fenced = lease.stands or request.reconcile
             report = plain(interrupted(tools.guard, invocation, fenced=fenced))
+            report = replace(report, reconciled=request.reconcile and not lease.stands)
         for note in report.notes:
             _log.info("tool result changed", invocation=request.invocation_id, note=note)
         return report
@@ -216,7 +224,9 @@ class CallActivities:
         item = self._remember(request, report.shown)
         inline = report.outcome.output if item is not None and isinstance(report.outcome, Completed) else None
         output = digest(inline.value) if isinstance(inline, InlineOutput) else None
-        return ToolObservation(outcome=report.shown, output_digest=output, item=item, notes=report.notes)
+        return ToolObservation(
+            outcome=report.shown, output_digest=output, item=item, notes=report.notes, reconciled=report.reconciled
+        )
 
     def _remember(self, request: ToolRequest, shown: ToolOutcome) -> Measure | None:
         """Keep the item of an outcome; an unknown effect has none."""

@@ -35,14 +35,17 @@ async def beating(
     if live_text_ms is not None:
         pause = min(pause, live_text_ms / 1000)
     task = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait([task], timeout=pause))[0]:
+    while True:
+        try:
+            if (await asyncio.wait([task], timeout=pause))[0]:
+                return task.result()
             activity.heartbeat(beat())
-    except asyncio.CancelledError:
-        task.cancel()
-        stopped, _ = await asyncio.wait([task], timeout=STOP_SECONDS)
-        # An outcome that was there when the cancel came is the outcome; an error is looked at and goes with the cancel.
-        if any(not each.cancelled() and each.exception() is None for each in stopped):
-            return task.result()
-        raise
-    return task.result()
+        except asyncio.CancelledError:
+            if activity.cancellation_details() is None:
+                continue  # nobody cancels: the SDK says so that a beat could not be encoded, and the next one may be
+            task.cancel()
+            stopped, _ = await asyncio.wait([task], timeout=STOP_SECONDS)
+            # An outcome that was there when the cancel came is the outcome; an error goes with the cancel.
+            if any(not each.cancelled() and each.exception() is None for each in stopped):
+                return task.result()
+            raise

@@ -20,7 +20,10 @@ KEEPER_TIMEOUT: Final = timedelta(seconds=30)
 """Start-to-close of binding and session calls: short work, repeated until it succeeds."""
 
 TOOL_MARGIN: Final = timedelta(seconds=10)
-"""How far a tool's deadline lies before start-to-close, so that the worker enforces it and can say so (decision 15)."""
+"""How far a call's deadline lies before start-to-close, so that the worker enforces it and can say so (decision 15).
+
+As much again lies before it for what comes before the tool, so that a tool's own time is seldom cut.
+"""
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +57,7 @@ def invoke_tool(effect: InvokeTool, bound: Binding) -> ActivityHandle[ToolObserv
         effect.request,
         result_type=ToolObservation,
         task_queue=bound.queues.tools,
-        start_to_close_timeout=longest + TOOL_MARGIN,
+        start_to_close_timeout=longest + 2 * TOOL_MARGIN,
         heartbeat_timeout=timedelta(milliseconds=beat),
         retry_policy=failures.CALL_RETRIES,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -1,5 +1,6 @@
 """One table: an ending of an activity or a run in Temporal's words, and back (decisions 15, 16, 21, 23)."""
 
+import asyncio
 from datetime import timedelta
 from typing import Final
 
@@ -190,7 +191,7 @@ def tool_ended(
     if isinstance(outcome, ToolObservation):
         return ToolObserved(invocation_id, attempt, outcome)
     cause = _cause(outcome)
-    if isinstance(cause, CancelledError) and isinstance(outcome, ActivityError) and not outcome.started_event_id:
+    if _never_started(outcome, cause):
         return ToolObserved(invocation_id, attempt, ToolObservation(outcome=Cancelled()))
     known, fence = _last_fence(cause)
     if fence is not None and fence.outcome is not None:
@@ -200,9 +201,16 @@ def tool_ended(
     if isinstance(cause, TemporalTimeout):
         return ToolLost(invocation_id, attempt, abandoned=False, reason=_silence(cause), fenced=fenced, stored=stored)
     gone = isinstance(cause, ApplicationError) and cause.type in (names.ERROR_ABANDONED, WORKER_SHUTDOWN)
-    if gone or isinstance(cause, CancelledError):
+    if gone or isinstance(cause, CancelledError) or stored is not None:
         return ToolLost(invocation_id, attempt, abandoned=True, reason=sentence(cause), fenced=fenced, stored=stored)
     return ToolBroken(invocation_id, attempt, sentence(cause), fenced=fenced)
+
+
+def _never_started(outcome: BaseException, cause: BaseException) -> bool:
+    """Whether a call was cancelled before any worker had it, or before it was scheduled at all."""
+    if isinstance(outcome, ActivityError):
+        return isinstance(cause, CancelledError) and not outcome.started_event_id
+    return isinstance(outcome, asyncio.CancelledError)
 
 
 def _last_fence(cause: BaseException) -> tuple[bool, Fence | None]:

@@ -3,7 +3,7 @@
 | when | what stands in the heartbeat | how it gets there |
 |---|---|---|
 | before the fence | nothing; null if judging or the gate takes longer than a quarter of the time-out | SDK |
-| just before the effect | the fence | awaited |
+| just before the effect | the fence | awaited; where beats went out before it, first SDK, behind them |
 | while the tool works | the same | SDK and awaited, each quarter of the time-out |
 
 The SDK's beats keep its own watch over the activity quiet; only an awaited one says what the server knows. On the plain
@@ -11,31 +11,46 @@ path one is awaited, and the SDK sends none for a call that is done within a qua
 on record as the activity's completion, which is awaited as well, so a call behind its fence costs one round trip more.
 
 Once the server has given the attempt up, a call behind its fence works on, and the signal `outcome` tells the run so:
-at once, then three times in its grace, and in the end with the outcome.
+at once, then at pauses that double from a third of the grace, and in the end with the outcome.
+
+A beat that a user's payload codec cannot encode was not heard, no more. The SDK then cancels the activity, without
+saying why, and in the end gives it up; the call goes on as long as the server wants it.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
 import structlog
 from temporalio import activity
-from temporalio.service import RPCError
 
-from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES
+from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES, REPORT_PAUSE_MS
 from orchestral_temporal.ports import ArtifactStore, Clock, NotStarted
 from orchestral_temporal.protocol.activities import Fence, Heartbeat, Timeouts, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.tools import Cancelled, Rejected
 from orchestral_temporal.protocol.words import dump, to_json
 from orchestral_temporal.temporal import failures
-from orchestral_temporal.temporal.answering import LONGEST_PAUSE, Answer, AttemptServer, answered
-from orchestral_temporal.temporal.beating import HEARTBEAT_THROTTLE, STOP_SECONDS, pause_between_beats
+from orchestral_temporal.temporal.answering import (
+    LONGEST_PAUSE,
+    UNHEARD,
+    Answer,
+    AttemptServer,
+    answered,
+)
+from orchestral_temporal.temporal.beating import STOP_SECONDS, pause_between_beats
+from orchestral_temporal.temporal.dispatch import TOOL_MARGIN
+from orchestral_temporal.temporal.patient_store import PatientStore
 
 REPORTS_IN_GRACE: Final = 3
-"""Signals `at work` in the run's grace: two may be lost."""
+"""The first pause between signals `at work` is this share of the run's grace, so that one may be lost."""
+
+LOOK_PAUSE: Final = 0.05
+"""Seconds between two looks at what the server has: the SDK sends the next beat within a quarter of a second."""
 
 T = TypeVar("T")
 
@@ -53,10 +68,10 @@ class Lease:
     """An attempt as far as the server grants it to this worker; the `EffectFence` of its call."""
 
     def __init__(self, fence: Fence, timeouts: Timeouts, grace: timedelta, clock: Clock) -> None:
-        timeout = activity.info().heartbeat_timeout
-        self._timeout = timeout.total_seconds() if timeout is not None else float("inf")
+        info = activity.info()
+        self._timeout = _seconds(info.heartbeat_timeout)
         self._pause = pause_between_beats()
-        self._report_pause = timeouts.uncertainty_grace_ms / 1000 / REPORTS_IN_GRACE
+        self._next_ms = min(timeouts.uncertainty_grace_ms // REPORTS_IN_GRACE, REPORT_PAUSE_MS)
         self._grace = grace.total_seconds()
         self._clock = clock
         self._server = AttemptServer()
@@ -64,19 +79,26 @@ class Lease:
         self._fence = fence
         self._beat = Heartbeat()
         self._sent = 0.0
+        self._asked = 0
         self._beaten = False
         self._lost = False
         self._settled = False
         self._over = False
         self._work: asyncio.Task[object] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        margin = TOOL_MARGIN.total_seconds()
+        self.deadline = asyncio.get_running_loop().time() - margin + _seconds(info.start_to_close_timeout)
+        self.sent = False
         self.stands = False
         self.cancelled = False
         self.completed = False
 
     @property
     def details(self) -> JsonObject:
-        """What an error says of the fence; a null one is certain: the tool did not begin."""
+        """What an error says of the fence; a null one is certain: the tool did not begin.
+
+        So it is while the fence was only sent, though the server may have it.
+        """
         return dump(self._beat if self.stands else Heartbeat())
 
     # -- the port of the guard -----------------------------------------------------------------------------------------
@@ -86,32 +108,44 @@ class Lease:
 
         Raises:
             NotStarted: the server has given the attempt up, or the run was cancelled.
+            UnavailableError: the payload codec cannot encode the fence, for half a time-out.
             asyncio.CancelledError: this worker stops, so that another one had better begin.
         """
-        if not self.stands and activity.is_worker_shutdown():
-            self._over = True
-            raise asyncio.CancelledError
-        # A beat without the fence may still be on its way, and would take back what is recorded now.
-        overtaken = self._beaten and not self.stands
-        self._beat = Heartbeat(fence=self._fence)
-        if overtaken:
-            activity.heartbeat(self._beat)
-        await self._renew()
-        if overtaken:
-            await asyncio.sleep(2 * HEARTBEAT_THROTTLE.total_seconds())
-            await self._renew()
-        self.stands = True
-
-    async def _renew(self) -> None:
+        if not self.stands:
+            if activity.is_worker_shutdown():
+                self._over = True
+                raise asyncio.CancelledError
+            beat = Heartbeat(fence=self._fence)
+            await answered(lambda: self._server.encoded(beat), self._timeout / 2)
+            overtaken = self._beaten
+            self._beat, self.sent = beat, True
+            if overtaken:
+                await self._overtake()
         match await answered(self._ask):
             case Answer.GONE:
-                self._lost = True
-                message = "The worker fell silent before the tool began, and the run has given this attempt up."
-                raise NotStarted(Rejected(code="not_started", message=message))
+                # A fence that was sent once, and refused, is on no record: there is nothing to tell the run.
+                self.sent = self.stands or self._beaten or self._asked > 1
+                raise self._gone()
             case Answer.CANCELLED:
                 raise NotStarted(Cancelled())
             case Answer.WANTED:
-                pass
+                self.stands = True
+
+    async def _overtake(self) -> None:
+        """Let the SDK record the fence first: a beat without it may still wait there, and would take ours back.
+
+        It sends one beat at a time, so that behind a recorded fence there is none.
+        """
+        activity.heartbeat(self._beat)
+        while (recorded := await answered(self._server.recorded)) != self._beat:
+            if recorded is None:
+                raise self._gone()
+            await asyncio.sleep(LOOK_PAUSE)
+
+    def _gone(self) -> NotStarted:
+        self._lost = True
+        message = "The worker fell silent before the tool began, and the run has given this attempt up."
+        return NotStarted(Rejected(code="not_started", message=message))
 
     def fresh(self) -> bool:
         """Whether the last confirmed beat was sent less than half a time-out ago."""
@@ -124,6 +158,7 @@ class Lease:
     async def _ask(self) -> Answer:
         async with self._asking:  # so that an older beat is never recorded after a newer one
             sent = self._clock()
+            self._asked += 1
             answer = await self._server.beat(self._beat)
         if answer is not Answer.GONE:
             self._sent = sent
@@ -134,9 +169,11 @@ class Lease:
     async def hold(self, call: Coroutine[None, None, T]) -> T:
         """Carry out the call and beat beside it. If its run is cancelled, so is the call, and `cancelled` says why.
 
+        However it ends, the call has ended too, or was told to and given its time.
+
         Raises:
             ApplicationError: `Abandoned`; this worker stops, or nobody waits for the call any more.
-            asyncio.CancelledError: the activity was paused or reset before the fence stood.
+            asyncio.CancelledError: the activity was paused or reset before the fence was sent.
         """
         work = self._work = asyncio.create_task(call)
         pause = self._pause
@@ -150,10 +187,13 @@ class Lease:
                     if not self._goes_on():
                         break
                     pause = 0 if self._lost else pause
-            return await self._leave(work) if work.cancelled() or not work.done() else work.result()
         finally:
             if self._stopping is not None:
                 self._stopping.cancel()
+            await _stopped(work)
+        if work.done() and not work.cancelled():
+            return work.result()
+        raise self._given_back()
 
     async def record(self, observation: ToolObservation, artifacts: ArtifactStore) -> None:
         """Put an outcome on record: with the server, or with the run where the server has given the attempt up.
@@ -167,49 +207,79 @@ class Lease:
         self._settled = True
         try:
             self.completed = not self._lost and await answered(lambda: self._server.complete(observation))
+            self._lost = not self.completed
         finally:
             if not self.completed:
-                self._fence = await _with_outcome(self._fence, observation, artifacts)
-                self._beat = Heartbeat(fence=self._fence)
+                await self._keep(observation, artifacts)
         if self.completed:
             return
-        self._lost = self.completed = True
-        if not await answered(lambda: self._server.report(self._fence)):
+        self.completed = True
+        if not await answered(lambda: self._report(self._fence)):
             self._log_nobody()
+
+    async def _keep(self, observation: ToolObservation, artifacts: ArtifactStore) -> None:
+        """Write the outcome into the fence; where it is long, the store has it first."""
+        text = to_json(observation).encode()
+        if len(text) <= FENCE_OUTCOME_BYTES:
+            self._fence = self._fence.model_copy(update={"outcome": observation})
+        else:
+            stored = await PatientStore(artifacts).put(text)
+            self._fence = self._fence.model_copy(update={"stored": stored})
+        self._beat = Heartbeat(fence=self._fence)
 
     async def _tell(self) -> float:
         """Say that the call is at work; the seconds until that must be said again."""
-        try:
-            if self._lost:
-                return await self._tell_run()
-            self._beaten = True
-            activity.heartbeat(self._beat)
-            if self.stands:
+        if self._lost:
+            return await self._tell_run()
+        pause = self._pause
+        if self.stands:
+            try:
                 answer = await self._ask()
+            except UNHEARD:  # the lease runs on, and the next try may be heard
+                pause = min(self._pause, LONGEST_PAUSE)
+            else:
                 self._lost = answer is Answer.GONE
+                if self._lost:
+                    return 0
                 if answer is Answer.CANCELLED:
                     self._cancel()
-        except RPCError:  # the lease runs on, and the next try may be heard
-            return min(self._pause, LONGEST_PAUSE)
-        return 0 if self._lost else self._pause
+        self._beaten = True
+        # After our own: if the SDK cannot encode a beat it cancels us, whatever we wait for.
+        activity.heartbeat(self._beat)
+        return pause
 
     async def _tell_run(self) -> float:
-        if not self._settled and not await self._server.report(self._fence):
+        if self._fence.told:  # `record` is at it
+            return self._pause
+        try:
+            there = await self._report(self._fence.model_copy(update={"next_ms": self._next_ms}))
+        except UNHEARD:
+            return min(self._pause, LONGEST_PAUSE)
+        if not there:
             self._log_nobody()
             self._over = True
             raise asyncio.CancelledError
-        return self._report_pause
+        pause = self._next_ms / 1000
+        self._next_ms = min(2 * self._next_ms, REPORT_PAUSE_MS)
+        return pause
+
+    async def _report(self, fence: Fence) -> bool:
+        async with self._asking:  # so that no word of a call at work follows its outcome
+            return await self._server.report(fence)
 
     def _goes_on(self) -> bool:
         """Whether the call goes on after a cancel, which is the SDK's or our own."""
-        details = activity.cancellation_details()
-        if details is None or self._over:
+        if self._over:
             return False
+        details = activity.cancellation_details()
+        if details is None:  # the SDK could not encode a beat
+            return True
         if details.cancel_requested:
             self._cancel()
-        elif details.worker_shutdown or not self.stands:
+        elif details.worker_shutdown or not self.sent:
             return False
-        self._lost = self._lost or details.not_found or details.timed_out
+        # `timed_out` is the SDK's own guess, which it calls `not_found` too; if our beats are confirmed it is wrong.
+        self._lost = self._lost or (self.lapsed() if details.timed_out else details.not_found)
         if self._stopping is None:
             # The SDK cancels once, so the end of this worker it would not tell any more.
             self._stopping = asyncio.create_task(self._stop(asyncio.current_task()))
@@ -228,28 +298,32 @@ class Lease:
         if held is not None:
             held.cancel()
 
-    async def _leave(self, work: asyncio.Task[T]) -> T:
-        """Stop the call; an outcome that was there when the stop came is still the outcome."""
-        work.cancel()
-        await asyncio.wait({work}, timeout=STOP_SECONDS)
-        if work.done() and not work.cancelled():
-            return work.result()
+    def _given_back(self) -> BaseException:
         details = activity.cancellation_details()
         gone = details is not None and (details.worker_shutdown or details.not_found or details.timed_out)
         if not (gone or self._over):
-            raise asyncio.CancelledError
+            return asyncio.CancelledError()
         call = f"attempt {self._fence.attempt} of {self._fence.invocation_id}"
-        raise failures.abandoned(f"The worker stopped while it carried out {call}.", self.details)
+        return failures.abandoned(f"The worker stopped while it carried out {call}.", self.details)
 
     def _log_nobody(self) -> None:
         _log.warning("nobody waits for a tool call any more", invocation=self._fence.invocation_id)
 
 
-async def _with_outcome(fence: Fence, observation: ToolObservation, artifacts: ArtifactStore) -> Fence:
-    text = to_json(observation).encode()
-    if len(text) > FENCE_OUTCOME_BYTES:
-        try:
-            return fence.model_copy(update={"stored": await artifacts.put(text)})
-        except Exception:  # noqa: BLE001 -- whatever the store raises: a long record is better than none
-            _log.exception("the outcome cannot be stored", invocation=fence.invocation_id)
-    return fence.model_copy(update={"outcome": observation})
+def _seconds(time_out: timedelta | None) -> float:
+    return time_out.total_seconds() if time_out is not None else math.inf
+
+
+async def _stopped(work: asyncio.Task[T]) -> None:
+    """Tell a call to stop and give it its time, whoever cancels meanwhile.
+
+    It is told twice: the first time it may be about to put an outcome on record, and then tries once more.
+    """
+    for _ in range(2):
+        if work.done():
+            return
+        work.cancel()
+        waiting = asyncio.ensure_future(asyncio.wait({work}, timeout=STOP_SECONDS))
+        while not waiting.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(waiting)

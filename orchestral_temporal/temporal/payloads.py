@@ -5,7 +5,7 @@ from typing import Final
 
 from temporalio.common import RawValue
 
-from orchestral_temporal.core.limits import COMMAND_BYTES, COMMAND_ID_BYTES, REASON_BYTES
+from orchestral_temporal.core.limits import COMMAND_BYTES, COMMAND_ID_BYTES, FENCE_OUTCOME_BYTES, REASON_BYTES
 from orchestral_temporal.protocol.activities import Fence
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, seal_command
@@ -74,7 +74,7 @@ def read_outcome(args: Sequence[RawValue]) -> Fence:
     Raises:
         ProtocolError: it is no fence; the message says why.
     """
-    return parse_value(Fence, read_json(args))
+    return parse_value(Fence, read_json(args, 2 * FENCE_OUTCOME_BYTES))  # an outcome, its measure and its names
 
 
 def short_cancel(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:

@@ -5,6 +5,7 @@ activity would hang.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -34,7 +35,8 @@ from orchestral_temporal.protocol.activities import (
 )
 from orchestral_temporal.protocol.base import Json, JsonObject, Word
 from orchestral_temporal.protocol.digest import canonical
-from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode
+from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, WordError
+from orchestral_temporal.protocol.session import AgentSessionRecord
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.runtime.context_items import ContextItems, ContextMissing
 from orchestral_temporal.runtime.session_records import next_head, seal
@@ -73,38 +75,57 @@ class SessionActivities:
         if wanted.number == 0:
             await _update(client, wanted.session_id, names.SESSION_CLOSE_RUN, SessionForget(run_id=wanted.run_id))
             return SessionAppended(head=wanted.expected_head, last_seq=wanted.first_seq - 1)
-        batch = await self._seal(wanted)
+        try:
+            batch = await self._seal(wanted)
+        except (ContextMissing, WordError) as lost:
+            # No other try would make these records. The run's part is closed without them: the session is free, the id
+            # of the run stays used up, and an unknown effect can be settled. Then the run is told.
+            if wanted.close:
+                await _update(client, wanted.session_id, names.SESSION_APPEND, _batch(wanted, ()))
+            raise ApplicationError(str(lost), type=SESSION_JOURNAL, non_retryable=True) from None
         value = await _update(client, wanted.session_id, names.SESSION_APPEND, batch)
         return parse_value(SessionAppended, value)
 
     async def _seal(self, wanted: SessionAppend) -> SessionBatch:
-        digests = tuple(dict.fromkeys(each for record in wanted.records for each in record.items))
-        info = activity.info()
-        source = RunHistorySource(activity.client(), self._artifacts, wanted.run_id, info.workflow_run_id or "")
-        try:
-            found = await self._items.find(digests, lambda: source)
-        except ContextMissing as missing:
-            raise ApplicationError(str(missing), type=SESSION_JOURNAL) from None
+        """The batch of wire records.
+
+        Raises:
+            ContextMissing: nothing holds the text of a record.
+            WordError: the texts do not make the records.
+        """
+        found = {new.digest: new.item for new in map(self._items.put, wanted.texts)}
+        named = dict.fromkeys(each for record in wanted.records for each in record.items)
+        source = RunHistorySource(activity.client(), self._artifacts, wanted.run_id, _execution())
+        found |= await self._items.find([each for each in named if each not in found], lambda: source)
         records = tuple(
             seal(record, [found[each] for each in record.items], wanted.session_id, wanted.run_id, seq)
             for seq, record in enumerate(wanted.records, start=wanted.first_seq)
         )
-        batch = SessionBatch(
-            run_id=wanted.run_id,
-            number=wanted.number,
-            expected_head=wanted.expected_head,
-            head=next_head(wanted.expected_head, records),
-            first_seq=wanted.first_seq,
-            last_seq=wanted.first_seq + len(records) - 1,
-            records=records,
-            close=wanted.close,
-            uncertain=tuple(each.uncertainty.effect_call_id for each in wanted.records if each.uncertainty is not None),
-        )
+        batch = _batch(wanted, records)
         body = canonical([dump(each) for each in records])
         if len(body) <= INLINE_BATCH_BYTES:
             return batch
         segment = await self._artifacts.put(body)
         return batch.model_copy(update={"records": (), "segment": segment})
+
+
+def _execution() -> str:
+    return activity.info().workflow_run_id or ""
+
+
+def _batch(wanted: SessionAppend, records: Sequence[AgentSessionRecord]) -> SessionBatch:
+    return SessionBatch(
+        run_id=wanted.run_id,
+        number=wanted.number,
+        expected_head=wanted.expected_head,
+        head=next_head(wanted.expected_head, records),
+        first_seq=wanted.first_seq,
+        last_seq=wanted.first_seq + len(records) - 1,
+        records=tuple(records),
+        close=wanted.close,
+        uncertain=tuple(each.uncertainty.effect_call_id for each in wanted.records if each.uncertainty is not None),
+        execution=_execution(),
+    )
 
 
 async def _open_free(client: Client, wanted: SessionOpen) -> SessionOpened:

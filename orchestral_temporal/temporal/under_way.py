@@ -102,8 +102,10 @@ class UnderWay:
         if self._append is not None and self._append[1].done():
             (number, appended), self._append = self._append, None
             answer = outcome(appended)
-            refused = isinstance(answer, BaseException)
-            yield BatchRefused(number, failures.sentence(answer)) if refused else BatchAppended(number, answer)
+            if isinstance(answer, BaseException):  # around the reason the SDK says only that an activity failed
+                yield BatchRefused(number, failures.sentence(answer.__cause__ or answer))
+            else:
+                yield BatchAppended(number, answer)
 
 
 def outcome(handle: ActivityHandle[Answer]) -> Answer | BaseException:

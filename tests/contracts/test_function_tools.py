@@ -477,7 +477,9 @@ async def after_loss(sent: str, reconcile: api.Reconcile) -> tuple[ToolOutcome, 
     call = ToolInvocation(
         run_id="run-1", call_id="run-1/m1/c1", tool_id=made.descriptor.tool_id, arguments={"sent": sent}
     )
-    return (await ToolGuard([made]).invoke(call, CallContext(reconcile=True))).outcome, mails
+    report = await ToolGuard([made]).invoke(call, CallContext(reconcile=True))
+    assert report.reconciled is (not mails)  # what only was asked says so: it let nothing loose
+    return report.outcome, mails
 
 
 @pytest.mark.parametrize("reconcile", [reconciled, reconciled_later])

@@ -202,6 +202,27 @@ async def test_a_timeout_of_a_non_idempotent_tool_is_an_unknown_effect() -> None
     assert report.outcome.message == ("The tool did not answer within 20 ms. Whether it took effect is not known.")
 
 
+@pytest.mark.parametrize("timeout_ms", [None, 60_000])
+async def test_a_tool_ends_with_the_time_of_its_call(timeout_ms: int | None) -> None:
+    """Also a tool without a bound, or with a later one, is ended at the deadline of its call (decision 15)."""
+    deadline = asyncio.get_running_loop().time() + 0.05
+    tool = Probe(forever, timeout_ms=timeout_ms)
+    outcome = (await ToolGuard([tool]).invoke(invocation(), CallContext(deadline=deadline))).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.code == "timeout"
+    assert outcome.message.endswith(" ms.")
+
+
+async def test_a_tool_that_has_no_time_left_does_not_begin() -> None:
+    """A call that has waited past its deadline for its turn is rejected, and nothing runs."""
+    tool = Probe(idempotency=ToolIdempotency.NON_IDEMPOTENT)
+    deadline = asyncio.get_running_loop().time()
+    outcome = (await ToolGuard([tool]).invoke(invocation(), CallContext(deadline=deadline))).outcome
+    assert isinstance(outcome, Rejected)
+    assert outcome.code == "not_started"
+    assert tool.executions == 0
+
+
 async def test_a_tool_that_ignores_its_deadline_is_left_behind() -> None:
     """The call ends at the deadline and the grace, told and not waited for; what comes later changes nothing (F004)."""
     told, release, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -274,13 +274,12 @@ def test_a_report_when_no_call_is_open_is_refused_on_record() -> None:
 
 @pytest.mark.parametrize("abandoned", [True, False])
 def test_a_tool_that_can_tell_is_asked(abandoned: bool) -> None:
-    """A reconcile hook is asked for the lost effect: at once where the worker gave up, else after the grace."""
+    """A reconcile hook is asked for the lost effect after the grace."""
     made = open_world(tool("once", ONCE, reconciles=True))
     made.bring(called(*calls("once")))
     made.bring(tool_lost(abandoned=abandoned))
-    if not abandoned:
-        assert isinstance(made.last, WakeAfter)
-        made.bring(TimeReached(made.last.timer))
+    assert isinstance(made.last, WakeAfter)
+    made.bring(TimeReached(made.last.timer))
     asked = made.last
     assert isinstance(asked, InvokeTool)
     assert (asked.request.attempt, asked.request.reconcile) == (2, True)
@@ -412,6 +411,8 @@ def test_a_later_attempt_does_not_settle_an_earlier_one(kind: ToolIdempotency) -
     made = open_world(tool("echo", kind, reconciles=True))
     made.bring(called(*calls("echo")))
     made.bring(tool_lost(abandoned=True))
+    if kind is ONCE:
+        made.bring(TimeReached(f"grace/{RUN}/m1/c1/1"))
     assert invoked(made) == [("echo", 1), ("echo", 2)]
     for _ in range(ATTEMPTS_PER_CALL):
         made.bring(ToolBroken(*THERE, "KeyError: 'x'", fenced=False))
@@ -443,31 +444,11 @@ def test_a_question_that_is_cancelled_before_it_is_asked_leaves_the_effect_unkno
     made = open_world(tool("once", ONCE, reconciles=True))
     made.bring(called(*calls("once")))
     made.bring(tool_lost(abandoned=True))
+    made.bring(TimeReached(f"grace/{RUN}/m1/c1/1"))
     made.bring(cancel())
     made.bring(observed(Cancelled()))
     assert made.status == "cancelled"
     assert uncertain(made) == [f"{RUN}/m1/c1"]
-
-
-@pytest.mark.parametrize(("told", "heard"), [(fence("real"), True), (fence(stored="5" * 64), True), (fence(), False)])
-def test_the_attempt_that_is_asked_about_may_still_report_itself(told: OutcomeArrived, heard: bool) -> None:
-    """Its own outcome is better than any answer about it; that it is at work is none."""
-    made = open_world(tool("once", ONCE, reconciles=True))
-    made.bring(called(*calls("once")))
-    made.bring(tool_lost(abandoned=True))
-    made.bring(told)
-    assert any(isinstance(effect, CancelToolCall) for effect in made.effects) is heard
-    if told.fence.stored is not None:
-        assert [effect.request.recorded for effect in made.effects if isinstance(effect, InvokeTool)][-1] == "5" * 64
-        made.bring(cancel())
-        assert sum(isinstance(effect, CancelToolCall) for effect in made.effects) == 1
-        made.bring(answered("real"))
-        assert made.status == "cancelled"
-        assert uncertain(made) == []
-    elif heard:
-        assert results(made) == ["real"]
-    else:
-        assert made.state.refusals[-1].name == "outcome"
 
 
 def test_a_session_that_is_lost_waits_for_the_calls_at_work() -> None:

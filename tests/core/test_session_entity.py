@@ -27,11 +27,26 @@ def wanted(run_id: str = "r1", spec: str = "a", execution: str = "e1", release: 
 
 
 def batch(
-    number: int, first: int, last: int, head: str | None, *, close: bool = False, run: str = "r1"
+    number: int,
+    first: int,
+    last: int,
+    head: str | None,
+    *,
+    close: bool = False,
+    run: str = "r1",
+    execution: str | None = "e1",
+    then: str | None = None,
 ) -> SessionBatch:
-    """A batch whose records are not looked at here."""
+    """A batch whose records are not looked at here; `then` is the head after it."""
     return SessionBatch(
-        run_id=run, number=number, expected_head=head, head=f"h{last}", first_seq=first, last_seq=last, close=close
+        run_id=run,
+        number=number,
+        expected_head=head,
+        head=then or f"h{last}",
+        first_seq=first,
+        last_seq=last,
+        close=close,
+        execution=execution,
     )
 
 
@@ -78,7 +93,7 @@ def test_another_execution_of_a_run_begins_its_batches_anew() -> None:
     """A terminated run that is started again under its id and spec writes on, and its batches are no repeats."""
     state = added(opened(EMPTY, wanted()), batch(1, 1, 2, None))
     state = opened(state, wanted(execution="e2"))
-    state = added(state, batch(1, 3, 3, "h2", close=True))
+    state = added(state, batch(1, 3, 3, "h2", close=True, execution="e2"))
     assert (state.last_seq, state.active) == (3, None)
 
 
@@ -95,6 +110,61 @@ def test_batches_are_appended_once_and_in_order() -> None:
             admit_append(state, wrong)
     with pytest.raises(ProtocolError, match="has not opened"):
         admit_append(state, batch(1, 4, 4, "h3", run="r9"))
+
+
+TWO = added(added(opened(EMPTY, wanted()), batch(1, 1, 2, None)), batch(2, 3, 3, "h2"))
+"""A session with two batches of one execution."""
+
+
+def refused(state: SessionState, given: SessionBatch) -> None:
+    """A batch is refused, and the sentence says that the session went on."""
+    with pytest.raises(ProtocolError, match="went on without it") as fault:
+        admit_append(state, given)
+    assert fault.value.code is AgentProtocolErrorCode.SEQUENCE_CONFLICT
+
+
+def test_a_reset_run_goes_on_where_its_batch_follows() -> None:
+    """Another execution of the run appends what follows the head; the id then leads to it, and the old one is out."""
+    state = added(TWO, batch(3, 4, 4, "h3", execution="e2"))
+    assert (state.last_seq, state.runs["r1"].execution, state.active) == (4, "e2", "r1")
+    refused(state, batch(3, 4, 4, "h3", execution="e1", then="other"))
+    state = added(state, batch(4, 5, 5, "h4", close=True, execution="e2"))
+    assert open_run(state, wanted(execution="e3"))[1].served == "e2"
+
+
+def test_a_reset_run_may_make_the_newest_batch_again() -> None:
+    """The same number and the same head are the same records: they stand once, and the run goes on."""
+    again = batch(2, 3, 3, "h2", execution="e2")
+    state, answer = append(TWO, again)
+    admit_append(TWO, again)
+    assert (answer.head, answer.last_seq, state.batches) == ("h3", 3, TWO.batches)
+    assert state.runs["r1"].execution == "e2"
+    state = added(state, batch(3, 4, 4, "h3", close=True, execution="e2"))
+    last = batch(3, 4, 4, "h3", close=True, execution="e3")
+    assert added(state, last).batches == state.batches
+    assert open_run(added(state, last), wanted(execution="e4"))[1].served == "e3"
+    refused(state, last.model_copy(update={"close": False}))
+
+
+def test_a_reset_run_whose_session_went_on_is_refused() -> None:
+    """A batch of an old number is no repeat when another execution has made it: neither doubled nor taken as done."""
+    refused(TWO, batch(1, 1, 2, None, execution="e2"))
+    refused(TWO, batch(1, 1, 2, None, execution="e2", then="other"))
+    refused(TWO, batch(2, 3, 3, "h2", execution="e2", then="other"))
+    refused(TWO, batch(2, 3, 4, "h2", execution="e2", then="h3"))
+    refused(TWO, batch(1, 4, 4, "h3", execution="e2"))
+    closed = added(TWO, batch(3, 4, 4, "h3", close=True))
+    refused(closed, batch(3, 4, 4, "h3", close=True, execution="e2", then="other"))
+    refused(closed, batch(4, 5, 5, "h4", execution="e2"))
+
+
+def test_a_batch_of_an_old_history_names_no_execution() -> None:
+    """It is a repeat by its number alone, as it was when it was taken, and changes nothing of what is known."""
+    old = batch(1, 1, 2, None, execution=None)
+    state = added(added(opened(EMPTY, wanted()), old), batch(2, 3, 3, "h2", execution=None))
+    assert added(state, old) == state
+    assert state.runs["r1"].execution == "e1"
+    assert "execution" not in old.model_dump_json()
 
 
 def test_a_run_that_lost_the_session_cannot_append() -> None:

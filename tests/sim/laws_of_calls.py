@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestral_temporal.core.inputs import (
+    BatchRefused,
     CommandArrived,
     OutcomeArrived,
     ToolBroken,
@@ -36,20 +37,30 @@ READABLE: Final = ("", '{"value":"x"}', '{"value":"y"}')
 class Call:
     """One call as far as inputs and effects tell.
 
-    `loose`: an attempt that is over may have had its effect. `reports`: digests of the results that workers have
-    reported. `told`: the outcome of the newest attempt has reached the run, though not as its answer. `uncertain`:
-    since when nothing has been heard of a lost attempt whose worker may still report.
+    `loose`: the last attempt that was lost and may have had its effect, or 0. `reports`: digests of the results that
+    workers have reported. `told`: the outcome of the newest attempt, or of the one it asks about, has reached the run,
+    though not as its answer, and `told_of` is which. `overtaken`: while it was asked about, the lost attempt reported
+    that it was not idle. `uncertain`: since when nothing has been heard of a lost attempt whose tool may be at work.
+    `settled`: how it ended.
     """
 
     request: ToolRequest
     open: bool = True
     at_work: bool = True
-    loose: bool = False
+    loose: int = 0
+    overtaken: bool = False
+    settled: str = ""
     told: bool = False
+    told_of: int = 0
     unsure: bool = False
     unknown: bool = False
     uncertain: int | None = None
     reports: set[str] = field(default_factory=set[str])
+
+    @property
+    def reconciles(self) -> bool:
+        """Whether its tool can be asked."""
+        return BY_ID[self.request.tool_id].reconciles
 
     @property
     def idempotency(self) -> ToolIdempotency:
@@ -129,14 +140,21 @@ class CallLaws:
             require(not seen.changed, "E3", "an answer for an attempt that is not open has an effect")
             return
         call.open = False
+        if call.overtaken and call.idempotency is ONCE and _ran(given):
+            call.unsure = True
+            said = [note.at for note in seen.step.notes if note.invocation_id == given.invocation_id]
+            require("unknown_effect" in said, "E4", f"two attempts of {given.invocation_id} ran, and nobody says so")
+        if _ran(given) and call.told_of != given.attempt:
+            call.told = False  # that nothing came of the attempt before does not say what came of this one
         if isinstance(given, ToolObserved):
             self._heard(call, given.observation)
             return
-        call.loose = call.loose or given.fenced
+        if given.fenced:
+            call.loose = given.attempt
         if isinstance(given, ToolLost):
             call.told = call.told or given.stored is not None
-            if given.fenced and not given.abandoned and call.idempotency is ONCE:
-                call.uncertain = seen.now
+        if given.fenced and call.idempotency is ONCE and (call.reconciles or not _given_up(given)):
+            call.uncertain = seen.now
 
     def _heard(self, call: Call, observation: ToolObservation) -> None:
         outcome = observation.outcome
@@ -147,19 +165,32 @@ class CallLaws:
             item = ResultItem(part=tool_result(call.request.call_id, outcome))
             call.reports.add((observation.item or measure(item)).digest)
 
+    def _told_of(self, fence: Fence) -> Call | None:
+        """The call whose attempt a report is of: the open one, the one asked about, or the one that is waited for."""
+        call = self._calls.get(fence.invocation_id)
+        if call is None or not call.at_work or exact_digest(call.request.arguments) != fence.arguments_digest:
+            return None
+        asks = call.request.reconcile and call.request.recorded is None
+        heard = {call.request.attempt} if call.open else set[int]()
+        return call if fence.attempt in heard | ({call.loose} if asks or not call.open else set[int]()) else None
+
     def _reported(self, seen: Seen, fence: Fence) -> None:
-        call = self._find(fence.invocation_id, fence.attempt)
-        if call is None or exact_digest(call.request.arguments) != fence.arguments_digest:
+        call = self._told_of(fence)
+        if call is None:
             step = seen.step
             idle = not (step.effects or step.events or step.wal or step.notes) and step.state.phase == seen.before.phase
             require(idle, "decision 16", "a report on no open attempt has an effect")
             return
+        done = [note.at for note in seen.step.notes if note.at in ("observed", "unknown_effect")]
+        require(not (call.open and done), "decision 16", "a report settles a call whose attempt is open")
+        idle = fence.outcome is not None and isinstance(fence.outcome.outcome, Rejected)
+        if call.open and fence.attempt != call.request.attempt and not call.told:
+            call.overtaken = not idle
+        if fence.told:
+            call.told, call.told_of = True, fence.attempt
         if fence.outcome is not None:
-            call.told = True
             self._heard(call, fence.outcome)
-        elif fence.stored is not None:
-            call.told = True
-        elif not call.open:
+        elif not (fence.told or call.open):
             call.uncertain = seen.now
             again = [effect.ms for effect in seen.step.effects if isinstance(effect, WakeAfter)]
             require(again == [self._grace], "decision 16", "a call still at work gets no new grace")
@@ -172,6 +203,7 @@ class CallLaws:
             return
         require(call.at_work, "E3", f"{note.invocation_id} is settled twice")
         call.at_work = call.open = False
+        call.settled = note.said
         if note.at == "unknown_effect":
             call.unknown = True
             self._unknown(seen, note, call)
@@ -183,10 +215,11 @@ class CallLaws:
         self._waited(seen, call)
 
     def _waited(self, seen: Seen, call: Call) -> None:
-        """A worker that may still report is waited for, unless the run is stopping (decision 16)."""
+        """A worker that may still report is waited for, unless the run is ending (decision 16)."""
         phase = seen.before.phase
-        stopping = isinstance(seen.given, CommandArrived) or (isinstance(phase, ToolsOpen) and phase.stopping)
-        if call.uncertain is not None and not (call.told or call.unsure or call.request.recorded or stopping):
+        ending = isinstance(seen.given, CommandArrived | BatchRefused)
+        ending = ending or (isinstance(phase, ToolsOpen) and phase.closing)
+        if call.uncertain is not None and not (call.told or call.unsure or call.request.recorded or ending):
             require(seen.now >= call.uncertain + self._grace, "decision 16", "the grace is cut short")
 
     def _invoked(self, seen: Seen, effect: InvokeTool) -> None:
@@ -231,7 +264,7 @@ class CallLaws:
         if request.reconcile:
             self._waited(seen, call)
         call.request = request
-        call.open, call.told, call.uncertain = True, False, None
+        call.open, call.told, call.overtaken, call.uncertain = True, False, False, None
 
     # -- what the model is told --------------------------------------------------------------------------------------
 
@@ -283,8 +316,21 @@ class CallLaws:
             had = self._outside.effects[invocation_id]
             if call.idempotency is ONCE:
                 require(had <= 1, "E4", f"{invocation_id} took effect {had} times")
-                traced = call.unknown or call.reports
-                require(not had or traced, "E3", f"{invocation_id} took effect and nothing on record says so")
+                told = call.unknown or call.settled == "completed"
+                require(not had or told, "E3", f"{invocation_id} took effect, and is {call.settled!r} on record")
+
+
+def _given_up(given: ToolLost | ToolBroken) -> bool:
+    """Whether the worker itself has ended the attempt."""
+    return isinstance(given, ToolBroken) or given.abandoned
+
+
+def _ran(given: ToolObserved | ToolLost | ToolBroken) -> bool:
+    """Whether an attempt may have let its tool loose."""
+    if isinstance(given, ToolObserved):
+        nothing = isinstance(given.observation.outcome, Rejected | Cancelled)
+        return not (nothing or given.observation.reconciled)
+    return given.fenced
 
 
 def _sends(seen: Seen) -> bool:

@@ -1,8 +1,11 @@
-"""The session's part: what a run leaves there, and that it always lets go (behaviour E3, cut K14)."""
+"""The session's part: what a run leaves there, that it can be written, and that the run always lets go (E3, K14)."""
 
 from collections import Counter
 
-from orchestral_temporal.core.state import AppendSession, RunState
+from orchestral_temporal.core.inputs import ModelFailed, ModelFinished, ModelLost, ToolObserved
+from orchestral_temporal.core.items import measure, user_item
+from orchestral_temporal.core.state import AppendSession, CallModel, ModelOpen, RunState
+from orchestral_temporal.protocol.activities import SessionAppend
 from orchestral_temporal.protocol.events import DeliveryCommitted, RunStarted
 from orchestral_temporal.protocol.wal import LoopBoundaryCommitted
 from tests.sim.law import require
@@ -19,6 +22,8 @@ class SessionLaws:
         self._started = 0
         self._exchanges = 0
         self._outputs = 0
+        self._in_history: set[str] = set()
+        self._sent: set[str] = set()
 
     def saw(self, seen: Seen) -> None:
         """Judge one step."""
@@ -29,8 +34,35 @@ class SessionLaws:
         closing = [each for each in seen.step.effects if isinstance(each, AppendSession) and each.batch.close]
         require(not closing or seen.step.state.phase.at == "ended", "K14", "the session is closed before the terminal")
         session = seen.step.state.session
+        self._read(seen)
+        for each in seen.step.effects:
+            if isinstance(each, CallModel):
+                self._sent = {measure(item).digest for item in each.attempt.tail}
+            elif isinstance(each, AppendSession):
+                self._can_be_written(each.batch)
         believed = session is not None and session.closed
         require(not believed or self._entity.closed or self._entity.refused, "K14", "a batch counts as held too early")
+
+    def _read(self, seen: Seen) -> None:
+        """The items that the history holds for sure: what an attempt carries only once it was answered."""
+        given, phase = seen.given, seen.before.phase
+        self._in_history.add(measure(user_item(seen.before.start.envelope.spec.input)).digest)
+        known = None
+        if isinstance(given, ModelFinished):
+            known = given.result.item
+        elif isinstance(given, ToolObserved):
+            known = given.observation.item
+        self._in_history.update(() if known is None else (known.digest,))
+        if isinstance(given, ModelFinished | ModelFailed | ModelLost) and isinstance(phase, ModelOpen):
+            answered = (given.round, given.attempt) == (seen.before.round, phase.attempt)
+            self._in_history.update(self._sent if answered else ())
+
+    def _can_be_written(self, batch: SessionAppend) -> None:
+        """Whoever appends a batch has its texts from the run's history or from the batch."""
+        named = {item for record in batch.records for item in record.items}
+        brought = {measure(item).digest for item in batch.texts}
+        require(named <= self._in_history | brought, "K14", f"nobody can write batch {batch.number}: a text is nowhere")
+        require(brought <= named, "decision 6", f"batch {batch.number} carries a text that none of its records names")
 
     def over(self, state: RunState, calls: CallLaws) -> None:
         """Everything is there once, in order, and the session is free."""

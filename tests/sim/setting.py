@@ -51,6 +51,7 @@ class Trouble(StrEnum):
 
     KILLED = "killed"
     ABANDONED = "abandoned"
+    LEFT = "left at work"
     BARE = "bare shutdown"
     BROKEN = "broken"
     CUT_OFF = "cut off"

@@ -74,6 +74,7 @@ class Workers:
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        self._grace_ms = world.setting.binding.timeouts.uncertainty_grace_ms
         self._latest: dict[str, Attempt] = {}
         self._invoked = 0
 
@@ -141,11 +142,19 @@ class Workers:
         if request.recorded is not None:
             return world.outside.store[request.recorded]
         if request.reconcile:
-            # The tool itself knows, unless it cannot be reached.
-            return UNSURE if world.chance(0.1) else world.outside.answers.get(request.invocation_id)
+            return self._asked(request)
         if request.attempt == 1 and world.chance(0.03):
             return self._measured(attempt, Rejected(code="input_schema_violation", message="no"))
         return None
+
+    def _asked(self, request: ToolRequest) -> ToolObservation | None:
+        """What the tool says of an earlier attempt; it knows, unless it cannot be reached. None where nothing was."""
+        world = self._world
+        if world.chance(0.1):
+            return UNSURE.model_copy(update={"reconciled": True})
+        known = world.outside.answers.get(request.invocation_id)
+        happened = known is not None and isinstance(known.outcome, Completed)
+        return known.model_copy(update={"reconciled": True}) if known is not None and happened else None
 
     def _effect(self, attempt: Attempt) -> None:
         """Let the tool loose."""
@@ -173,7 +182,8 @@ class Workers:
         once = began and possible and attempt.idempotency is ToolIdempotency.NON_IDEMPOTENT
         if once and attempt.fenced and self._world.random.random() < 0.5:
             self._effect(attempt)
-        self._world.deliver(ToolObserved(*attempt.number, UNSURE if once else ToolObservation(outcome=Cancelled())))
+        unsure = UNSURE.model_copy(update={"reconciled": not attempt.fenced})
+        self._world.deliver(ToolObserved(*attempt.number, unsure if once else ToolObservation(outcome=Cancelled())))
 
     # -- trouble -------------------------------------------------------------------------------------------------
 
@@ -185,6 +195,8 @@ class Workers:
                 world.deliver(_given_up(attempt, abandoned=False))
             case Trouble.ABANDONED:
                 world.deliver(_given_up(attempt, abandoned=True))
+            case Trouble.LEFT:
+                yield from self._left(attempt)
             case Trouble.BARE:
                 world.deliver(ToolLost(*attempt.number, abandoned=True, reason="WorkerShutdown", fenced=True))
             case Trouble.BROKEN:
@@ -198,6 +210,14 @@ class Workers:
                 if attempt.fenced:
                     yield from self._reports(attempt)
 
+    def _left(self, attempt: Attempt) -> Process:
+        """A stopping worker gives the call up, and its tool works on in a thread until the process ends."""
+        world = self._world
+        world.deliver(_given_up(attempt, abandoned=True))
+        if attempt.fenced and attempt.answer is None:
+            yield world.random.randint(0, self._grace_ms - 1_000)
+            self._effect(attempt)
+
     def _times_out(self, given: Input) -> Process:
         self._world.deliver(given)
         yield from ()
@@ -210,7 +230,7 @@ class Workers:
             attempt=attempt.request.attempt,
             arguments_digest=exact_digest(attempt.request.arguments),
         )
-        yield world.random.choice((0, 3_000, 9_000, 11_000, 30_000))
+        yield world.random.choice((0, 3_000, 9_000, 11_000, 30_000, HEARTBEAT_MS + self._grace_ms + world.pause()))
         for _ in range(world.random.choice((0, 0, 1, 2))):
             world.clock.spawn(self._signal(fence), world.pause())
         yield world.random.choice((0, 1_000, 15_000, 60_000))

@@ -1,327 +1,72 @@
 """A tool call before its server: the fence, the outcome on record, and what a worker does that lost its call.
 
-The run is played by `OneCall`, which schedules one call as a run does and keeps what its worker signals.
+What fails around it, a payload codec, a line, an artifact store, is in `test_fence_faults`.
 """
 
 import asyncio
 import threading
 import time
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
 import pytest
-from temporalio import activity, workflow
-from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest, UnpauseActivityRequest
-from temporalio.client import AsyncActivityHandle, Client, WorkflowHandle
-from temporalio.converter import PayloadCodec
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import Worker
-from temporalio.workflow import ActivityCancellationType
 
 from orchestral_temporal.adapters.tools.functions import function_tool
 from orchestral_temporal.api import Happened, Reconciled, tool
-from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES
-from orchestral_temporal.ports import ArtifactStore, Clock, NotStarted, Tool, ToolCall
+from orchestral_temporal.ports import NotStarted, ToolCall
 from orchestral_temporal.protocol.activities import (
     Fence,
     Heartbeat,
     Item,
-    Queues,
     Timeouts,
     ToolObservation,
     ToolRequest,
 )
 from orchestral_temporal.protocol.base import Json, JsonObject
-from orchestral_temporal.protocol.digest import exact_digest, sha256
+from orchestral_temporal.protocol.digest import sha256
 from orchestral_temporal.protocol.tools import (
     Cancelled,
     Completed,
     InlineOutput,
     Rejected,
-    ToolConcurrency,
     ToolIdempotency,
     UnknownEffect,
 )
-from orchestral_temporal.protocol.words import parse_value, to_json
-from orchestral_temporal.runtime.agents import AgentPlan, HostedTools, host
+from orchestral_temporal.protocol.words import to_json
 from orchestral_temporal.runtime.context_items import ContextItems, WrittenItem
-from orchestral_temporal.temporal import failures, names
-from orchestral_temporal.temporal.activities import CallActivities
+from orchestral_temporal.temporal import fencing, names
 from orchestral_temporal.temporal.answering import answered
-from orchestral_temporal.temporal.beating import HEARTBEAT_THROTTLE
 from orchestral_temporal.temporal.fencing import Lease, since_boot
 from orchestral_temporal.temporal.recorded import fence_of
 from orchestral_temporal.testing.artifacts import MemoryArtifacts
-from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.one_call import (
+    BARE,
+    BIG,
+    ECHO,
+    KEYED,
+    NON_IDEMPOTENT,
+    OUTCOME,
+    PURE,
+    Call,
+    Gate,
+    Held,
+    OneCall,
+    behind,
+    big,
+    one_activity,
+    serving,
+)
 from tests.temporal.world import RecordingTool, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel:UserWarning")
-
-CALL = "run-1/m1/c1"
-BARE = Fence(invocation_id=CALL, attempt=1, arguments_digest=exact_digest({"value": 1}))
-ECHO = Completed(output=InlineOutput(value={"result": 1}))
-
-NON_IDEMPOTENT, KEYED, PURE = (
-    ToolIdempotency.NON_IDEMPOTENT,
-    ToolIdempotency.IDEMPOTENT_WITH_KEY,
-    ToolIdempotency.PURE,
-)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How the activity ended: an observation, or the type and details of its failure."""
-
-    observation: JsonObject | None = None
-    failure: str = ""
-    details: list[JsonObject] = field(default_factory=list[JsonObject])
-
-    @property
-    def outcome(self) -> object:
-        """The outcome of a call that was observed."""
-        assert self.observation is not None, self
-        return parse_value(ToolObservation, self.observation).outcome
-
-    @property
-    def fence(self) -> Fence | None:
-        """The fence that a failure tells of."""
-        (beat,) = self.details
-        return parse_value(Heartbeat, beat).fence
-
-
-@workflow.defn(name="OneCall", sandboxed=False)
-class OneCall:
-    """One call, scheduled as a run does it; it lasts until it is told to go."""
-
-    def __init__(self) -> None:
-        self.ended: Ended | None = None
-        self.signalled: list[JsonObject] = []
-        self.may_go = False
-        self.cancel_wanted = False
-
-    @workflow.run
-    async def run(self, request: ToolRequest, heartbeat_ms: int) -> None:
-        """Schedule it, and keep how it ends."""
-        call = workflow.start_activity(
-            names.INVOKE_TOOL,
-            request,
-            result_type=ToolObservation,
-            activity_id="call",
-            start_to_close_timeout=timedelta(seconds=60),
-            heartbeat_timeout=timedelta(milliseconds=heartbeat_ms),
-            retry_policy=failures.CALL_RETRIES,
-            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
-        await workflow.wait_condition(lambda: call.done() or self.cancel_wanted)
-        if self.cancel_wanted:
-            call.cancel()
-        await workflow.wait_condition(call.done)
-        try:
-            self.ended = Ended(observation=call.result().model_dump(mode="json"))
-        except ActivityError as error:
-            cause = error.cause
-            known = isinstance(cause, ApplicationError)
-            details = list(cause.details) if known else list(getattr(cause, "last_heartbeat_details", ()))
-            self.ended = Ended(failure=(known and cause.type) or type(cause).__name__, details=details)
-        await workflow.wait_condition(lambda: self.may_go)
-
-    @workflow.signal(name=names.SIGNAL_OUTCOME)
-    def told(self, fence: JsonObject) -> None:
-        """Keep it."""
-        self.signalled.append(fence)
-
-    @workflow.signal
-    def cancel_call(self) -> None:
-        """Cancel the call."""
-        self.cancel_wanted = True
-
-    @workflow.signal
-    def go(self) -> None:
-        """End."""
-        self.may_go = True
-
-    @workflow.query
-    def how(self) -> Ended | None:
-        """How the call ended."""
-        return self.ended
-
-    @workflow.query
-    def heard(self) -> list[JsonObject]:
-        """What was signalled."""
-        return self.signalled
-
-
-@dataclass
-class Call:
-    """A call that was started."""
-
-    client: Client
-    handle: WorkflowHandle[OneCall, None]
-
-    @property
-    def activity(self) -> AsyncActivityHandle:
-        """The activity, as anybody may settle it from outside."""
-        return self.client.get_async_activity_handle(workflow_id=self.handle.id, run_id=None, activity_id="call")
-
-    async def give_up(self) -> None:
-        """Let the server give the attempt up, as after a heartbeat time-out."""
-        await self.activity.fail(ApplicationError("given up", non_retryable=True))
-
-    async def beat(self) -> Heartbeat | None:
-        """The details of the newest heartbeat, as the server has them."""
-        described = await self.handle.describe()
-        for pending in described.raw_description.pending_activities:
-            for payload in pending.heartbeat_details.payloads[:1]:
-                (value,) = await self.client.data_converter.decode([payload])
-                return parse_value(Heartbeat, value)
-        return None
-
-    async def ended(self) -> Ended:
-        """How it ended, once it has."""
-        found: Ended | None = None
-
-        async def over() -> bool:
-            nonlocal found
-            found = await self.handle.query(OneCall.how)
-            return found is not None
-
-        await until(over, "the call ends")
-        assert found is not None
-        return found
-
-    async def signalled(self) -> list[Fence]:
-        """What its worker has signalled."""
-        return [parse_value(Fence, each) for each in await self.handle.query(OneCall.heard)]
-
-    async def settled(self) -> Fence:
-        """The first signal that says more than that the call is at work."""
-        found: list[Fence] = []
-
-        async def said() -> bool:
-            found[:] = [each for each in await self.signalled() if each.outcome or each.stored]
-            return bool(found)
-
-        await until(said, "the outcome is signalled")
-        return found[0]
-
-
-@dataclass
-class Stage:
-    """A worker that serves one tool, and calls of it."""
-
-    client: Client
-    queue: str
-    tools: HostedTools | None
-    worker: Worker
-    started: list[Call] = field(default_factory=list[Call])
-
-    async def start(self, **changes: object) -> Call:
-        """Start one call."""
-        heartbeat_ms = changes.pop("heartbeat_ms", 20_000)
-        request = ToolRequest(
-            run_id="run-1",
-            session_id="s",
-            agent="default",
-            invocation_id=CALL,
-            attempt=1,
-            call_id="call-1",
-            tool_id=self.tools.part.tools[0].descriptor.tool_id if self.tools else "none",
-            arguments={"value": 1},
-            part_digest=self.tools.digest if self.tools else "none",
-        ).model_copy(update=changes)
-        handle = await self.client.start_workflow(
-            OneCall.run, args=[request, heartbeat_ms], id=f"{self.queue}.{len(self.started)}", task_queue=self.queue
-        )
-        self.started.append(Call(self.client, handle))
-        return self.started[-1]
-
-
-@asynccontextmanager
-async def serving(
-    client: Client,
-    served: Tool,
-    *,
-    grace_ms: int = 200,
-    artifacts: ArtifactStore | None = None,
-    items: ContextItems | None = None,
-    clock: Clock = since_boot,
-) -> AsyncGenerator[Stage]:
-    """Serve a tool; a lost call says three times in 0.9 s that it is at work."""
-    hosted = host(AgentPlan("default", ScriptedModel([]), [served]), client.namespace)
-    assert hosted.tools is not None
-
-    async def no_attributes(_client: Client) -> bool:
-        return False
-
-    calls = CallActivities(
-        {"default": hosted},
-        queues=Queues(runs="runs", models="models", tools="tools"),
-        timeouts=Timeouts(uncertainty_grace_ms=900),
-        items=items or ContextItems(),
-        attributes=no_attributes,
-        artifacts=artifacts or MemoryArtifacts(),
-        grace=timedelta(milliseconds=grace_ms),
-        clock=clock,
-    )
-    async with one_activity(client, calls.invoke_tool, tools=hosted.tools, grace_ms=grace_ms) as stage:
-        yield stage
-
-
-@asynccontextmanager
-async def one_activity(
-    client: Client,
-    invoke_tool: Callable[[ToolRequest], Awaitable[ToolObservation]],
-    *,
-    tools: HostedTools | None = None,
-    grace_ms: int = 200,
-) -> AsyncGenerator[Stage]:
-    """Serve an activity in a worker of its own, so that a test may stop it; in the end all runs are let go."""
-    queue = f"q-{uuid.uuid4().hex[:10]}"
-    worker = Worker(
-        client,
-        task_queue=queue,
-        activities=[invoke_tool],
-        graceful_shutdown_timeout=timedelta(milliseconds=grace_ms),
-        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
-    )
-    async with Worker(client, task_queue=queue, workflows=[OneCall]):
-        stage = Stage(client, queue, tools, worker)
-        async with worker:
-            yield stage
-        for each in stage.started:
-            described = await each.handle.describe()
-            if described.close_time is None:
-                await each.handle.signal(OneCall.go)
-                await each.handle.result()
-
-
-class Gate:
-    """A tool whose work waits until the test lets it go on."""
-
-    def __init__(self, idempotency: ToolIdempotency = NON_IDEMPOTENT, *, serial: bool = False) -> None:
-        self.reached, self.open, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.yielding: Callable[[], bool] = bool
-        self.tool = RecordingTool("gate", self._work, idempotency=idempotency, timeout_ms=None)
-        if serial:
-            changed = {"concurrency": ToolConcurrency.GLOBAL_SERIAL}
-            self.tool.descriptor = self.tool.descriptor.model_copy(update=changed)
-
-    async def _work(self, arguments: JsonObject, call: ToolCall) -> Json:
-        self.yielding = call.should_yield
-        self.reached.set()
-        try:
-            await self.open.wait()
-        except asyncio.CancelledError:
-            self.told.set()
-            raise
-        return {"result": arguments["value"]}
 
 
 # -- the plain path --------------------------------------------------------------------------------------------------
@@ -346,14 +91,10 @@ async def test_a_call_that_may_run_again_has_no_fence(client: Client) -> None:
     async with serving(client, gate.tool) as stage:
         call = await stage.start(heartbeat_ms=1_000)
         await gate.reached.wait()
-        await until(lambda: _beats(call), "a beat arrives")
+        await until(call.beats, "a beat arrives")
         assert await call.beat() == Heartbeat()
         gate.open.set()
         assert (await call.ended()).outcome == ECHO
-
-
-async def _beats(call: Call) -> bool:
-    return await call.beat() is not None
 
 
 async def test_the_outcome_is_on_record_before_the_activity_returns(client: Client) -> None:
@@ -386,18 +127,13 @@ async def test_a_call_that_was_given_up_before_its_fence_does_not_begin(client: 
         first = await stage.start()
         await gate.reached.wait()
         second = await stage.start()
-        await until(lambda: _started(second), "the second call waits at the gate")
+        await until(second.at_worker, "the second call waits at the gate")
         await second.give_up()
         gate.open.set()
         assert (await first.ended()).outcome == ECHO
         assert (await second.ended()).failure == "ApplicationError"
         assert await second.signalled() == []
     assert len(gate.tool.calls) == 1
-
-
-async def _started(call: Call) -> bool:
-    described = await call.handle.describe()
-    return any(each.HasField("last_started_time") for each in described.raw_description.pending_activities)
 
 
 async def test_a_cancel_before_the_fence_is_certain(client: Client) -> None:
@@ -407,30 +143,12 @@ async def test_a_cancel_before_the_fence_is_certain(client: Client) -> None:
         first = await stage.start()
         await gate.reached.wait()
         second = await stage.start()
-        await until(lambda: _started(second), "the second call waits at the gate")
+        await until(second.at_worker, "the second call waits at the gate")
         await second.handle.signal(OneCall.cancel_call)
         assert (await second.ended()).outcome == Cancelled()
         gate.open.set()
         assert (await first.ended()).outcome == ECHO
     assert len(gate.tool.calls) == 1
-
-
-async def test_a_beat_before_the_fence_cannot_take_it_back(client: Client) -> None:
-    """Where the gate took so long that beats went out, the fence is recorded again before the tool begins."""
-    gate = Gate(serial=True)
-    async with serving(client, gate.tool) as stage:
-        first = await stage.start()
-        await gate.reached.wait()
-        gate.reached.clear()
-        second = await stage.start(heartbeat_ms=2_000)
-        await until(lambda: _beats(second), "a beat goes out before the fence")
-        assert await second.beat() == Heartbeat()
-        begun = time.monotonic()
-        gate.open.set()
-        await gate.reached.wait()
-        assert time.monotonic() - begun >= 2 * HEARTBEAT_THROTTLE.total_seconds()
-        assert (await first.ended()).outcome == ECHO
-        assert (await second.ended()).outcome == ECHO
 
 
 # -- the last look ---------------------------------------------------------------------------------------------------
@@ -535,32 +253,10 @@ async def test_a_cancel_while_the_tool_is_asked_leaves_the_effect_unknown(client
     release.set()
 
 
-class HeldOutcome(PayloadCodec):
-    """A codec that changes nothing, and lets an outcome out when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked, self.open = asyncio.Event(), asyncio.Event()
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Wait with an observation."""
-        if any(b'"output_digest"' in each.data for each in payloads):
-            self.asked.set()
-            await self.open.wait()
-        return list(payloads)
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Let everything in."""
-        return list(payloads)
-
-    def client(self, client: Client) -> Client:
-        """The same client behind this codec."""
-        return Client(**{**client.config(), "data_converter": replace(client.data_converter, payload_codec=self)})
-
-
 async def test_a_result_before_the_cancel_wins(client: Client) -> None:
     """A cancel that comes while the outcome is put on record changes nothing."""
-    held = HeldOutcome()
-    async with serving(held.client(client), RecordingTool("big", big, idempotency=NON_IDEMPOTENT)) as stage:
+    held = Held(OUTCOME)
+    async with serving(behind(held, client), RecordingTool("big", big, idempotency=NON_IDEMPOTENT)) as stage, held:
         call = await stage.start()
         await held.asked.wait()
         await call.handle.signal(OneCall.cancel_call)
@@ -573,14 +269,6 @@ async def _cancel_requested(call: Call) -> bool:
     described = await call.handle.describe()
     state = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
     return any(each.state == state for each in described.raw_description.pending_activities)
-
-
-async def big(_arguments: JsonObject, _call: ToolCall) -> Json:
-    """More than rides in a heartbeat, and a number that a double cannot hold."""
-    return {"text": "x" * FENCE_OUTCOME_BYTES, "exact": 2**60 + 1}
-
-
-BIG = Completed(output=InlineOutput(value={"text": "x" * FENCE_OUTCOME_BYTES, "exact": 2**60 + 1}))
 
 
 async def test_a_cancel_reaches_a_call_that_was_paused_before(client: Client) -> None:
@@ -607,8 +295,9 @@ async def test_a_lost_call_works_on_and_tells_its_run(client: Client, idempotenc
         call = await stage.start(heartbeat_ms=1_000)
         await gate.reached.wait()
         await call.give_up()
-        await until(lambda: _told(call, 3), "the run hears three times that the call is at work")
-        assert set(map(to_json, await call.signalled())) == {to_json(BARE)}
+        await until(partial(_told, call, 3), "the run hears three times that the call is at work")
+        words = [BARE.model_copy(update={"next_ms": ms}) for ms in (300, 600, 1_200)]
+        assert (await call.signalled())[:3] == words
         assert not gate.told.is_set()
         gate.open.set()
         assert await call.settled() == BARE.model_copy(update={"outcome": (await call.settled()).outcome})
@@ -620,6 +309,20 @@ async def test_a_lost_call_works_on_and_tells_its_run(client: Client, idempotenc
 
 async def _told(call: Call, wanted: int) -> bool:
     return len(await call.signalled()) >= wanted
+
+
+async def test_words_of_a_call_at_work_come_ever_more_rarely(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses double up to a bound, so that a call of a day does not use up its run's history."""
+    monkeypatch.setattr(fencing, "REPORT_PAUSE_MS", 500)
+    gate = Gate()
+    async with serving(client, gate.tool) as stage:
+        call = await stage.start(heartbeat_ms=1_000)
+        await gate.reached.wait()
+        await call.give_up()
+        await until(partial(_told, call, 4), "the run hears four times that the call is at work")
+        assert [each.next_ms for each in (await call.signalled())[:4]] == [300, 500, 500, 500]
+        gate.open.set()
+        await call.settled()
 
 
 async def test_a_lost_call_that_may_run_again_is_stopped(client: Client) -> None:
@@ -669,29 +372,6 @@ async def test_a_long_outcome_is_stored_and_named(client: Client) -> None:
         assert (await recorded.ended()).outcome == BIG
 
 
-async def test_a_long_outcome_that_cannot_be_stored_is_sent_as_it_is(client: Client) -> None:
-    """A store that fails loses no outcome."""
-    release, reached = asyncio.Event(), asyncio.Event()
-
-    class Full(MemoryArtifacts):
-        async def put(self, data: bytes) -> str:
-            raise OSError(f"no room for {len(data)} bytes")
-
-    async def work(arguments: JsonObject, call: ToolCall) -> Json:
-        reached.set()
-        await release.wait()
-        return await big(arguments, call)
-
-    async with serving(client, RecordingTool("big", work, idempotency=NON_IDEMPOTENT), artifacts=Full()) as stage:
-        call = await stage.start()
-        await reached.wait()
-        await call.give_up()
-        release.set()
-        told = await call.settled()
-        assert told.outcome is not None
-        assert told.outcome.outcome == BIG
-
-
 async def test_a_call_whose_run_is_gone_is_stopped(client: Client) -> None:
     """After a terminate nobody can be told: the tool is stopped, and the worker is free."""
     gate = Gate()
@@ -704,9 +384,9 @@ async def test_a_call_whose_run_is_gone_is_stopped(client: Client) -> None:
 
 async def test_an_outcome_for_a_run_that_is_gone_is_let_go(client: Client) -> None:
     """After a terminate the outcome is stored, goes nowhere, and holds up no worker."""
-    held, artifacts = HeldOutcome(), MemoryArtifacts()
+    held, artifacts = Held(OUTCOME), MemoryArtifacts()
     tool = RecordingTool("big", big, idempotency=NON_IDEMPOTENT)
-    async with serving(held.client(client), tool, artifacts=artifacts) as stage:
+    async with serving(behind(held, client), tool, artifacts=artifacts) as stage, held:
         call = await stage.start()
         await held.asked.wait()
         await call.handle.terminate("pulled the plug")
@@ -722,7 +402,7 @@ async def test_a_lost_call_ends_with_its_worker(client: Client) -> None:
         call = await stage.start(heartbeat_ms=1_000)
         await gate.reached.wait()
         await call.give_up()
-        await until(lambda: _told(call, 1), "the run hears that the call is at work")
+        await until(call.told, "the run hears that the call is at work")
         begun = time.monotonic()
         await stage.worker.shutdown()
         assert gate.told.is_set()
@@ -769,7 +449,7 @@ async def test_a_call_that_had_not_begun_is_given_back_without_a_fence(client: C
         await stage.start()
         await gate.reached.wait()
         second = await stage.start(heartbeat_ms=2_000)
-        await until(lambda: _beats(second), "the second call waits at the gate")
+        await until(second.beats, "the second call waits at the gate")
         await stage.worker.shutdown()
         ended = await second.ended()
     assert ended.failure == names.ERROR_ABANDONED

@@ -1,6 +1,7 @@
 """What a model may do wrong, or slowly, and what the run makes of it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -16,6 +17,7 @@ from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.temporal.watch import Frame
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.one_call import Away, behind
 from tests.temporal.world import RecordingTool, World, calls, events_of, plan, says, until
 
 BROKEN: dict[str, tuple[list[Json], str]] = {
@@ -64,6 +66,19 @@ async def test_turn_cut_by_length_is_a_partial_answer(world: World) -> None:
     assert (turn.status, turn.text) == (AgentRunStatus.INCOMPLETE, "As far as I")
     assert turn.result["reason"] == dump(LimitReached(limit=RunLimitKind.OUTPUT_TOKENS))
     assert tool.calls == []
+
+
+async def test_a_beat_that_cannot_be_encoded_voids_no_attempt(world: World) -> None:
+    """The key service of a payload codec is away while a model answers: it is asked once, and its answer counts."""
+    codec = Away(b'"offset"')
+    there = replace(world, client=behind(codec, world.client))
+    model = ScriptedModel([[{"type": "text_delta", "delta": "slowly", "delay_ms": 1_500}, {"finish": "stop"}]])
+    async with there.serving(plan(model), timeouts=world.timeouts(4_000)):
+        turn = await there.runs.run_text("ask", run_id=world.id("r"))
+
+    assert codec.failed > 0
+    assert (turn.status, turn.text) == (AgentRunStatus.DELIVERED, "slowly")
+    assert len(model.requests) == 1
 
 
 THREE_TIMEOUTS = 1.5

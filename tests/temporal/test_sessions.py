@@ -2,20 +2,63 @@
 
 import asyncio
 import json
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError, WorkflowUpdateFailedError
 
+from orchestral_temporal.core.limits import SESSION_BATCH_BYTES
 from orchestral_temporal.ports import ToolCall
+from orchestral_temporal.protocol.activities import Queues, Role
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.session import AgentSessionRecord
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.protocol.words import parse_value
+from orchestral_temporal.runtime.agents import AgentPlan, host
 from orchestral_temporal.runtime.session_records import next_head
 from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.client import RunHandle, Turn
+from orchestral_temporal.temporal.worker import build_workers
+from orchestral_temporal.testing.artifacts import MemoryArtifacts
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.unshielded import replay_unshielded
 from tests.temporal.world import RecordingTool, World, calls, payload, plan, says, until
+
+LARGE = "x" * 90_000
+"""A result that fills a small context."""
+
+
+async def started_again(world: World, run_id: str, session: str) -> Turn:
+    """What somebody gets who starts an ended run under its id once more."""
+    given = payload(json.dumps({"input": "go", "session_id": session}))
+    return await (await world.start_payloads(run_id, given)).wait()
+
+
+class Forgetful(MemoryArtifacts):
+    """A store that takes everything and has nothing."""
+
+    async def get(self, digest: str) -> bytes:
+        """Have nothing."""
+        raise KeyError(digest)
+
+
+@asynccontextmanager
+async def without_memory(world: World, *plans: AgentPlan) -> AsyncGenerator[None]:
+    """Serve agents; the worker that appends to sessions has seen none of the texts."""
+    queues = Queues(runs=world.queue, models=f"{world.queue}-calls", tools=f"{world.queue}-calls")
+    settings, agents = replace(world.settings(), queues=queues), {each.name: host(each, "default") for each in plans}
+    async with AsyncExitStack() as stack:
+        for roles in ((Role.RUN,), (Role.MODEL, Role.TOOLS)):
+            (worker,) = build_workers(world.client, agents, settings=settings, artifacts=world.artifacts, roles=roles)
+            await stack.enter_async_context(worker)
+        yield
 
 
 async def test_two_runs_are_read_back_in_order(world: World) -> None:
@@ -154,6 +197,168 @@ async def test_records_that_are_too_large_for_the_entity_go_to_the_store(world: 
     assert segment[1]["payload"]["message"]["content"] == [{"type": "text", "text": text}]
     assert "tea tea" not in history.to_json()
     assert answer["head"] == next_head(None, [parse_value(AgentSessionRecord, each) for each in segment])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "another worker"])
+async def test_what_only_the_run_wrote_reaches_the_session(world: World, again: bool) -> None:
+    """A run that ends right after a call it refused leaves the refusal in the journal, whoever appends it (K14)."""
+    session, at_work = world.id("s"), asyncio.Event()
+
+    async def large(_arguments: JsonObject, _call: ToolCall) -> Json:
+        at_work.set()
+        if again:
+            await asyncio.Event().wait()
+        return LARGE
+
+    rounds = [calls(("nobody", {}), ("large", {}))]
+    small = {"context_tokens": 20_000, "max_output_tokens": 100}
+    async with world.serving(plan(ScriptedModel(rounds), RecordingTool("large", large), **small)):
+        run = await world.runs.start("go", run_id=world.id("r"), session_id=session)
+        await at_work.wait()
+        if not again:
+            await world.closed(run.run_id)
+    again = False
+    async with world.serving(plan(ScriptedModel(rounds), RecordingTool("large", large), **small)):
+        assert await world.closed(run.run_id) is WorkflowExecutionStatus.FAILED
+        failure, answer = (await run.wait()).failure, await world.session(session)
+        batches = answer["batches"]
+
+    assert failure is not None
+    assert (failure["code"], answer["active"], answer["last_seq"]) == ("context_overflow", None, 2)
+    (batch,) = batches  # type: ignore[misc] -- JSON of ours
+    _, exchange = json.loads(await world.artifacts.get(batch["segment"]))
+    told, kept = (part["result"] for part in exchange["payload"]["tool"]["content"])
+    assert (told["code"], kept) == ("tool_not_found", LARGE)
+
+
+async def test_records_that_nobody_can_make_leave_the_session_free(world: World) -> None:
+    """A text that is gone for good costs the run its records, which it says; run and session are not held up (K14)."""
+    session = world.id("s")
+    agents = (plan(ScriptedModel([says("tea " * 60_000)])), plan(ScriptedModel([says("next")]), name="next"))
+    kept, world.artifacts = world.artifacts, Forgetful()
+    async with without_memory(world, *agents):
+        run = await world.runs.start("go", run_id=world.id("r"), session_id=session)
+        assert await world.closed(run.run_id) is WorkflowExecutionStatus.COMPLETED
+        seen = await world.client.get_workflow_handle(run.run_id).query(names.QUERY_INSPECT, {}, result_type=dict)
+        answer = await world.session(session)
+    world.artifacts = kept
+    async with world.serving(*agents):
+        again = await started_again(world, run.run_id, session)
+        turn = await (await world.runs.start("go", run_id=world.id("n"), session_id=session, agent="next")).wait()
+        records = await world.records(session)
+
+    assert seen["status"] == again.status == AgentRunStatus.DELIVERED
+    ((name, reason),) = [each.values() for each in seen["refused"]]
+    assert (name, "A text of the run is gone" in reason) == ("session", True)
+    assert (answer["active"], answer["last_seq"], answer["batches"]) == (None, 0, [])
+    assert turn.text == "next"
+    assert [record["run_id"] for record in records] == [world.id("n")] * 2
+
+
+WIDE = "x" * (SESSION_BATCH_BYTES // 2)
+"""Half of what makes a batch go out."""
+
+
+async def reset(world: World, run_id: str, name: str, nth: int = 0) -> str:
+    """Reset a run to the workflow task that scheduled its nth activity of this name; the new execution."""
+    history = await world.history(run_id)
+    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    asked = [each for each in scheduled if each.activity_type.name == name][nth]
+    answer = await world.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=world.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id),
+            reason="a person wants it again",
+            workflow_task_finish_event_id=asked.workflow_task_completed_event_id,
+            request_id=str(uuid.uuid4()),
+        )
+    )
+    return answer.run_id
+
+
+class Resettable:
+    """A run with one appended batch, waiting in its second round."""
+
+    def __init__(self, world: World) -> None:
+        self._results = iter(f"{WIDE}{number}" for number in range(9))
+        self.at_work, self.go_on = asyncio.Event(), asyncio.Event()
+        rounds = [calls(("wide", {}), ("wide", {})), calls(("wait", {})), says("done")]
+        tools = (RecordingTool("wide", self._wide), RecordingTool("wait", self._wait))
+        self.agents = (plan(ScriptedModel(rounds), *tools), plan(ScriptedModel([says("next")]), name="next"))
+        self._world, self.session = world, world.id("s")
+
+    async def _wide(self, _arguments: JsonObject, _call: ToolCall) -> Json:
+        return next(self._results)
+
+    async def _wait(self, _arguments: JsonObject, _call: ToolCall) -> Json:
+        self.at_work.set()
+        await self.go_on.wait()
+        return None
+
+    async def started(self) -> RunHandle:
+        """The run, once its first batch is in the journal and it only waits for its tool."""
+        run = await self._world.runs.start("go", run_id=self._world.id("r"), session_id=self.session)
+        await self.at_work.wait()
+        await until(self._waits, "the first batch is appended")
+        return run
+
+    async def _waits(self) -> bool:
+        described = (await self._world.client.get_workflow_handle(self._world.id("r")).describe()).raw_description
+        idle = not described.HasField("pending_workflow_task")
+        return idle and [each.activity_type.name for each in described.pending_activities] == [names.INVOKE_TOOL]
+
+    async def journal(self) -> list[JsonObject]:
+        """The records of the session, also those in the store."""
+        batches = (await self._world.session(self.session))["batches"]
+        assert isinstance(batches, list)
+        return [record for batch in batches for record in await self._records(batch)]
+
+    async def _records(self, batch: Any) -> list[JsonObject]:
+        return batch["records"] or json.loads(await self._world.artifacts.get(batch["segment"]))
+
+
+@pytest.mark.parametrize(("name", "nth"), [(names.APPEND_SESSION, 0), (names.INVOKE_TOOL, -1)], ids=["again", "after"])
+async def test_a_reset_run_goes_on_where_its_batch_fits(world: World, name: str, nth: int) -> None:
+    """A run that was reset to make its last batch again, or to after it, ends as usual, and no record stands twice."""
+    made = Resettable(world)
+    async with world.serving(*made.agents):
+        run = await made.started()
+        assert len(await made.journal()) == 2
+        execution = await reset(world, run.run_id, name, nth)
+        made.go_on.set()
+        turn, records = await run.wait(), await made.journal()
+        answer = await world.session(made.session)
+        again = await started_again(world, run.run_id, made.session)
+
+    await replay_unshielded(await world.history(run.run_id, execution))
+    assert turn.text == again.text == "done"
+    assert again.result == turn.result
+    assert [record["session_seq"] for record in records] == [1, 2, 3, 4]
+    assert len({record["event_id"] for record in records}) == 4
+    assert answer["active"] is None
+
+
+async def test_a_reset_run_whose_session_went_on_says_so(world: World) -> None:
+    """Other results for a batch that the journal has: the run fails, the journal stays, the session is free."""
+    made = Resettable(world)
+    async with world.serving(*made.agents):
+        run = await made.started()
+        before = await made.journal()
+        execution = await reset(world, run.run_id, names.CALL_MODEL)
+        failure = (await run.wait()).failure
+        made.go_on.set()
+        assert await made.journal() == before
+        turn = await (await world.runs.start("go", run_id=world.id("n"), session_id=made.session, agent="next")).wait()
+        records, answer = await made.journal(), await world.session(made.session)
+
+    await replay_unshielded(await world.history(run.run_id, execution))
+    assert len(before) == 2
+    assert failure is not None
+    assert failure["code"] == "session_journal"
+    assert "went on without it" in str(failure["message"])
+    assert turn.text == "next"
+    assert [record["run_id"] for record in records] == [run.run_id] * 2 + [world.id("n")] * 2
+    assert answer["active"] is None
 
 
 async def test_session_that_was_ended_is_an_error_and_not_a_new_session(world: World) -> None:
