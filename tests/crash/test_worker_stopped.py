@@ -69,14 +69,14 @@ async def test_work_is_handed_on(scene: Scene, place: str, steps: Sequence[str])
     [
         ("pure", ["tool v1.2", *SETTLED], 1),
         ("keyed", ["tool v1.2", *SETTLED], 1),
-        ("asked", ["tool v1.2", *SETTLED], 1),
+        ("asked", ["wait for grace", "tool v1.2", *SETTLED], 1),
         ("once", ["run_failed", "append"], 0),
     ],
 )
 async def test_a_call_with_effects_is_given_back_with_its_fence(
     scene: Scene, tool: str, after: Sequence[str], effects: int
 ) -> None:
-    """What may run again does so at once, under the same key and without a loss; else nobody knows (F088, E4)."""
+    """What may run again does so at once, what can tell is asked after the grace, else nobody knows (F088, E4)."""
     place = f"before-{KEY}"
     scene.signs.hold(place)
     first = await scene.worker(rounds=rounds(tool))
