@@ -18,11 +18,15 @@ FENCE: Final = {True: "yes", False: "no", None: "-"}
 
 @dataclass(frozen=True)
 class Said:
-    """What a person says of an unknown effect: what happened, or, where that is none, that nothing did."""
+    """What a person says of an unknown effect: what happened, or, where that is none, that nothing did.
+
+    `session_id` is for a run that is there no more.
+    """
 
     call: str
     happened: str | None
     by: str | None
+    session_id: str | None
 
 
 async def show_effects(settings: Settings, run_id: str, *, as_json: bool) -> int:
@@ -67,7 +71,9 @@ def _what(settlement: EffectSettlement) -> str:
 async def settle_effect(settings: Settings, run_id: str, said: Said, *, as_json: bool) -> int:
     """The settlement that stands, as a sentence or as JSON `{"settlement","repeated"}`."""
     run = (await runs_of(settings)).run(run_id)
-    settled = await run.settle(said.call, happened=said.happened, did_not=said.happened is None, by=said.by)
+    settled = await run.settle(
+        said.call, happened=said.happened, did_not=said.happened is None, by=said.by, session_id=said.session_id
+    )
     if as_json:
         answer_json(dump(settled))
         return GOOD

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,9 @@ from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown, 
 
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled run is waited for at the terminal: a model or a tool that is told to stop needs a second."""
+
+ACK_PATIENCE: Final = timedelta(seconds=2)
+"""How long of that a worker has to answer, before the cancel is left with the server for the next one."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class _Following:
         self._settings = settings
         self._asked = asked
         self._screen = screen
+        self._starting: asyncio.Task[RunHandle] | None = None
         self._handle: RunHandle | None = None
         self._ended = asyncio.Event()
 
@@ -136,10 +141,12 @@ class _Following:
 
     async def _handle_in(self, world: World) -> RunHandle:
         """The run in this world: started the first time, found again later."""
-        known = self._handle
-        start = self._asked.start(world.runs, world.workspace) if known is None else world.found(known.run_id)
-        self._handle = handle = await start
-        return handle
+        if self._handle is not None:
+            self._handle = await world.found(self._handle.run_id)
+        else:
+            self._starting = asyncio.create_task(self._asked.start(world.runs, world.workspace))
+            self._handle = await self._starting
+        return self._handle
 
     async def _followed_in(self, world: World, handle: RunHandle) -> int | None:
         """Follow the run to its end; none if its server was lost before. Where workers leave, ours take their place."""
@@ -163,7 +170,7 @@ class _Following:
 
     async def _stop(self, work: asyncio.Task[int]) -> int | None:
         """Cancel the run, or give up what has not begun; the exit code if the work was given up."""
-        if self._handle is None:
+        if self._starting is None:
             self._screen.note("Stopped before the run began; Ctrl-C again leaves at once.")
             work.cancel()
             return CANCELLED
@@ -172,11 +179,16 @@ class _Following:
         self._screen.note("Cancelling the run; Ctrl-C again leaves at once.")
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
+                await asyncio.wait({self._starting})  # what is on its way may have begun, and would go on alone
+                if self._starting.exception() is not None:
+                    return None
+                handle = self._handle or self._starting.result()
                 with suppress(ContinuityUnknown, ProtocolError):
-                    await self._handle.cancel("cancelled at the terminal")
+                    await handle.cancel("cancelled at the terminal", patience=ACK_PATIENCE)
                 await self._ended.wait()
         except TimeoutError:
-            self._screen.note(f"The run has not ended; `orchestral watch {self._handle.run_id}` shows how it goes on.")
+            watch = f"`orchestral watch {self._handle.run_id}` shows how it goes on." if self._handle else ""
+            self._screen.note(f"The run has not ended; {watch or 'the server does not answer, and may begin it yet.'}")
             work.cancel()
             return UNKNOWN
         return None

@@ -124,6 +124,7 @@ class Terminal:
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
+            self._console.show_cursor()  # a second Ctrl-C leaves at once, and nobody would bring it back
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Coroutine, Generator
@@ -13,6 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.hosting.connection import ConnectionFailed
+from orchestral_temporal.hosting.signals import hearing, listen
 from orchestral_temporal.hosting.yaml_file import SettingsError
 from orchestral_temporal.protocol.errors import AgentRejectionCode, ProtocolError
 from orchestral_temporal.protocol.state import AgentRunStatus
@@ -34,6 +34,9 @@ FAULT: Final = 70
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 """As a shell says it of a program whose reader went away."""
+
+STOP_SECONDS: Final = 1.5
+"""How long work that a signal has cancelled may wind up: it closes a screen, or a file that is being written."""
 
 ENDINGS: Final = {
     AgentRunStatus.DELIVERED: GOOD,
@@ -114,13 +117,17 @@ def leave(code: int) -> NoReturn:
 def conclude(work: Coroutine[None, None, int], *, debug: bool = False) -> NoReturn:
     """Carry out the work of a process and leave with its exit code; an error becomes a complaint.
 
+    The first SIGINT or SIGTERM cancels the work, which is over within `STOP_SECONDS` then, whatever it hangs in; the
+    second one ends it at once. Work that has other plans takes the first one for itself (`stop_signals`).
+
     Args:
         work: Returns the exit code. Whatever it opened is closed when the process ends.
         debug: Whether to show an error's traceback as well.
     """
+    listen()
     try:
-        code = asyncio.run(work)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = asyncio.run(_heeding(work))
+    except asyncio.CancelledError:
         code = INTERRUPTED
     except BrokenPipeError:
         code = BROKEN_PIPE
@@ -131,6 +138,25 @@ def conclude(work: Coroutine[None, None, int], *, debug: bool = False) -> NoRetu
         complain(told)
         code = told.code
     leave(code)
+
+
+async def _heeding(work: Coroutine[None, None, int]) -> int:
+    """Work that a signal cancels."""
+    loop, here = asyncio.get_running_loop(), asyncio.current_task()
+    assert here is not None
+    told: list[int] = []
+
+    def cancel(number: int) -> None:
+        told.append(number)
+        loop.call_soon_threadsafe(here.cancel)
+
+    with hearing(cancel, seconds=STOP_SECONDS):
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not told:
+                raise
+            return 128 + told[0]
 
 
 async def first_of(*works: Awaitable[T]) -> T:
@@ -151,18 +177,6 @@ def stop_signals() -> Generator[asyncio.Event]:
 
     Even then nothing of ours is left: the watchdog ends the server, and runs are Temporal's.
     """
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def ask(number: signal.Signals) -> None:
-        if asked.is_set():
-            leave(128 + number)
-        asked.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number)
-    try:
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    with hearing(lambda _: loop.call_soon_threadsafe(asked.set)):
         yield asked
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

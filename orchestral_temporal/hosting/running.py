@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -72,9 +72,7 @@ async def serving(
         workers = build_workers(
             client, composition.agents, settings=composition.settings, artifacts=composition.artifacts, roles=roles
         )
-        async with AsyncExitStack() as stack:
-            for worker in workers:
-                await stack.enter_async_context(worker)
+        async with held(workers):
             try:
                 yield
             except BaseException as error:
@@ -87,6 +85,45 @@ async def serving(
         raise WorkersFailed(f"The worker cannot go on: {said}", "See its log, and `orchestral doctor`.") from error
     finally:
         await composition.close()
+
+
+@asynccontextmanager
+async def held(workers: Sequence[AbstractAsyncContextManager[object]]) -> AsyncGenerator[None]:
+    """Workers, in a task of their own: the SDK cancels the task that entered a worker when it breaks.
+
+    It does so while the worker stops as well, where a cancel would look like one from outside.
+
+    Raises:
+        Exception: what broke a worker before the block had ended; the block is cancelled.
+    """
+    block, begun, over = asyncio.current_task(), asyncio.Event(), asyncio.Event()
+    assert block is not None
+
+    async def hold() -> None:
+        async with AsyncExitStack() as stack:
+            for worker in workers:
+                await stack.enter_async_context(worker)
+            begun.set()
+            await over.wait()
+
+    def ended(_: asyncio.Task[None]) -> None:
+        if not over.is_set():
+            block.cancel()
+
+    holder = asyncio.create_task(hold())
+    holder.add_done_callback(ended)
+    try:
+        await begun.wait()
+        yield
+    except asyncio.CancelledError:
+        fault = None if not holder.done() or holder.cancelled() else holder.exception()
+        if fault is None:
+            raise
+        block.uncancel()
+        raise fault from None
+    finally:
+        over.set()
+        await asyncio.wait({holder})
 
 
 def _require_own_queues(settings: Settings, roles: Sequence[Role]) -> None:
@@ -243,8 +280,8 @@ def serve_forever(role: str, config: str | None = None) -> NoReturn:
     """What an entry point in `workers/` does: read the settings, serve, end with an exit code."""
 
     async def main() -> int:
+        configure_logs()
         settings = load_settings(find_config(config))
         return await work(settings, role, lambda sentence: print(sentence, file=sys.stderr))  # noqa: T201 -- its log
 
-    configure_logs()
     conclude(main())

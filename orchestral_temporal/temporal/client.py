@@ -7,40 +7,34 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.effect_notes import CallEffect
-from orchestral_temporal.core.limits import START_BYTES, TASK_SECONDS
-from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
 from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import EffectSettled
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
-from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, AgentRejectionCode, ProtocolError, refuse
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
 from orchestral_temporal.protocol.words import dump, parse_value
-from orchestral_temporal.temporal import names, visibility
+from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client_errors import refused, result_of
 from orchestral_temporal.temporal.connecting import connected
 from orchestral_temporal.temporal.converter import converted
 from orchestral_temporal.temporal.effects import read_effects, settle_effect
 from orchestral_temporal.temporal.listing import Listed, find_runs
-from orchestral_temporal.temporal.payloads import read_json
+from orchestral_temporal.temporal.starting import start_once
 from orchestral_temporal.temporal.turn import ContinuityUnknown, Turn, whole_turn
 from orchestral_temporal.temporal.watch import OUTAGE_PAUSE, OUTAGES, Frame, follow, grown
 
@@ -111,58 +105,8 @@ class AgentClient:
 
     async def start_raw(self, value: JsonObject, run_id: str) -> "RunHandle":
         """As `start`, from a start argument in any of its forms."""
-        start = read_start(value, run_id)
-        try:
-            handle = await self._start(value, start, _pairs(start))
-        except RPCError as fault:
-            if not _lacks_attributes(fault):
-                raise
-            # A run that is hard to find is better than none (`orchestral setup` registers the attributes).
-            handle = await self._start(value, start, None)
-        await self._same_spec(handle, start)
+        await start_once(self.temporal, value, run_id, self._task_queue)
         return self.run(run_id)
-
-    async def _start(
-        self, value: JsonObject, start: Start, attributes: TypedSearchAttributes | None
-    ) -> WorkflowHandle[object, object]:
-        try:
-            return await self.temporal.start_workflow(
-                names.AGENT_RUN,
-                value,
-                id=start.run_id,
-                task_queue=self._task_queue,
-                task_timeout=timedelta(seconds=TASK_SECONDS),
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=attributes,
-                static_summary=visibility.summary(_first_text(start)),
-                rpc_timeout=RPC_TIMEOUT,
-            )
-        except WorkflowAlreadyStartedError:
-            return self.temporal.get_workflow_handle(start.run_id)
-
-    async def _same_spec(self, handle: WorkflowHandle[object, object], start: Start) -> None:
-        """Compare with the input of the execution that has the id (`answers.md` 8)."""
-        first = self.temporal.get_workflow_handle(start.run_id, run_id=handle.first_execution_run_id)
-        async for event in first.fetch_history_events(page_size=1):
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                given = event.workflow_execution_started_event_attributes.input.payloads
-                if await self._digest_of(given, start.run_id) == start.envelope.spec_digest:
-                    return
-            break
-        raise start_refused(
-            f"The run id {start.run_id!r} is in use for another spec; choose another id.",
-            AgentRejectionCode.RUN_ID_CONFLICT,
-        )
-
-    async def _digest_of(self, given: Sequence[Payload], run_id: str) -> str | None:
-        """The spec digest of a start argument; none if it is none that a run could begin with."""
-        codec = self.temporal.data_converter.payload_codec
-        plain = given if codec is None else await codec.decode(given)
-        try:
-            return read_start(read_json([RawValue(each) for each in plain], START_BYTES), run_id).envelope.spec_digest
-        except (ProtocolError, StartRefused):
-            return None
 
     def run(self, run_id: str) -> "RunHandle":
         """A run by its id."""
@@ -311,8 +255,16 @@ class RunHandle:
             for record in await self._records(ended, seen):
                 yield Frame("event", event=record)
 
-    async def cancel(self, reason: str = "cancelled by the client", *, command_id: str | None = None) -> CommandAck:
+    async def cancel(
+        self,
+        reason: str = "cancelled by the client",
+        *,
+        command_id: str | None = None,
+        patience: timedelta | None = None,
+    ) -> CommandAck:
         """Cancel the run and return the acknowledgement; asking again with the same id is the same command.
+
+        A worker has `patience` (`RPC_TIMEOUT`) to acknowledge it; then it is left with the server for the next one.
 
         Raises:
             ProtocolError: the run has ended (terminal_run), or it refuses the command.
@@ -321,13 +273,19 @@ class RunHandle:
         command = seal_command(command_id or f"cancel-{uuid.uuid4()}", self.run_id, Cancel(reason=reason))
         try:
             value: Json = await self._handle.execute_update(
-                names.UPDATE_SUBMIT, command, id=command.command_id, result_type=dict, rpc_timeout=RPC_TIMEOUT
+                names.UPDATE_SUBMIT,
+                command,
+                id=command.command_id,
+                result_type=dict,
+                rpc_timeout=patience or RPC_TIMEOUT,
             )
         except WorkflowUpdateFailedError as failed:
             if isinstance(failed.cause, ApplicationError) and failed.cause.type == "AcceptedUpdateCompletedWorkflow":
                 return await self.ack(command.command_id)
             refused(failed)
         except (RPCError, RPCTimeoutOrCancelledError) as fault:
+            if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
+                raise fault.__cause__ from None
             if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
                 refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {self.run_id!r} has ended or does not exist.")
             await self._handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=RPC_TIMEOUT)
@@ -351,44 +309,38 @@ class RunHandle:
 
         Raises:
             ProtocolError: it is no run.
-            ContinuityUnknown: the history was not written by this version.
+            ContinuityUnknown: the history cannot be replayed, since another version wrote it or a codec fails.
             RPCError: the run does not exist, or the server does not answer.
         """
         return await read_effects(self._client, self.run_id)
 
     async def settle(
-        self, call: str, *, happened: str | None = None, did_not: bool = False, by: str | None = None
+        self,
+        call: str,
+        *,
+        happened: str | None = None,
+        did_not: bool = False,
+        by: str | None = None,
+        session_id: str | None = None,
     ) -> EffectSettled:
         """Put on record what became of an unknown effect, by the call's id or its end `m1/c1`; twice is as once.
 
         Give what `happened`, or that it `did_not`. `by` is who says it: the user of this process if it is not given.
+        Where retention has taken the run, `session_id` says which session it belonged to: one of the run's own name if
+        it is not given.
 
         Raises:
-            ProtocolError: the call is no unknown effect, it was settled otherwise, or a text is blank or too long.
-            ContinuityUnknown: the session does not answer, or the history was not written by this version.
-            RPCError: the run does not exist, or the server does not answer.
+            ProtocolError: the call is no unknown effect, it was settled otherwise, a text is blank or too long, or
+                there is neither such a run nor such a session.
+            ContinuityUnknown: the session does not answer.
+            RPCError: the server does not answer.
         """
-        return await settle_effect(self._client, self.run_id, call, happened=happened, did_not=did_not, by=by)
+        return await settle_effect(
+            self._client, self.run_id, call, happened=happened, did_not=did_not, by=by, session_id=session_id
+        )
 
     async def _query(self, name: str, asked: JsonObject) -> JsonObject:
         try:
             return await self._handle.query(name, asked, result_type=dict, rpc_timeout=RPC_TIMEOUT)
-        except (WorkflowQueryFailedError, RPCError) as fault:
-            raise _Unanswered(f"The run {self.run_id!r} does not answer: {fault}.") from None
-
-
-def _pairs(start: Start) -> TypedSearchAttributes:
-    options = start.options
-    return TypedSearchAttributes(visibility.client_pairs(options.agent, start.session_id, options.tenant))
-
-
-def _lacks_attributes(fault: RPCError) -> bool:
-    """Whether a start was refused because the namespace does not know our search attributes."""
-    return fault.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in fault.message
-
-
-def _first_text(start: Start) -> str:
-    for content in start.envelope.spec.input:
-        if isinstance(content.body.value, str):
-            return content.body.value
-    return ""
+        except Exception as fault:  # the server's, the worker's, or any that a payload codec raises
+            raise _Unanswered(f"The run {self.run_id!r} does not answer: {fault}.") from fault

@@ -1,7 +1,9 @@
 """What became of the tool calls of a run, and how an operator settles an unknown effect (divergence 30)."""
 
+import asyncio
 import getpass
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NoReturn
 
@@ -10,6 +12,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHistory,
     WorkflowQueryFailedError,
@@ -18,14 +21,15 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.effect_notes import CallEffect, at_work, calls_of
+from orchestral_temporal.core.start import StartRefused
 from orchestral_temporal.core.table import EffectPhase
 from orchestral_temporal.protocol.activities import EffectSettled, EffectSettlement, Heartbeat, ToolRequest
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError, refuse
 from orchestral_temporal.protocol.words import parse, parse_value
-from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal import names, visibility
 from orchestral_temporal.temporal.client_errors import refused
-from orchestral_temporal.temporal.history import plain, replay
+from orchestral_temporal.temporal.history import HistoryUnread, Undecodable, plain, replay, start_of
 from orchestral_temporal.temporal.turn import ContinuityUnknown
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
@@ -36,7 +40,7 @@ NO_BATCH: Final = 2**53
 
 async def read_effects(client: Client, run_id: str) -> Sequence[CallEffect]:
     """What became of every call of a run, with the settlements of its unknown effects; as `RunHandle.effects`."""
-    session_id, calls = await _look(client, run_id)
+    session_id, calls = await _look(client, await _see(client, run_id))
     if all(call.state is not EffectPhase.UNKNOWN_EFFECT for call in calls):
         return calls
     known = await _settlements(client, session_id)
@@ -49,41 +53,108 @@ async def read_effects(client: Client, run_id: str) -> Sequence[CallEffect]:
 
 
 async def settle_effect(
-    client: Client, run_id: str, call: str, *, happened: str | None, did_not: bool, by: str | None
+    client: Client,
+    run_id: str,
+    call: str,
+    *,
+    happened: str | None,
+    did_not: bool,
+    by: str | None,
+    session_id: str | None,
 ) -> EffectSettled:
     """Settle an unknown effect; as `RunHandle.settle`."""
     if (happened is None) is not did_not:
         _invalid("Say either what happened or that it did not; exactly one of the two.")
-    session_id, calls = await _look(client, run_id)
-    found = next((each for each in calls if each.call in (call, f"{run_id}/{call}")), None)
+    named = f"{run_id}/{call.removeprefix(f'{run_id}/')}"
+    said: JsonObject = {"call": named, "happened": happened, "by": by if by is not None else _os_user()}
+    wanted = parse_value(EffectSettlement, said)
+    known = await _admitted(client, run_id, named)
+    session = session_id or known or run_id
+    try:
+        return await _settle(client, session, wanted)
+    except ProtocolError as fault:
+        if (
+            known is not None
+            or session_id is not None
+            or fault.error.code is not AgentProtocolErrorCode.INVALID_TRANSITION
+        ):
+            raise
+        message = (
+            f"The run {run_id!r} cannot be read any more, and no session of its name knows of its unknown effect; "
+            "name the session that it belonged to, with --session or `session_id`."
+        )
+        refuse(AgentProtocolErrorCode.RUN_NOT_FOUND, message)
+
+
+async def _admitted(client: Client, run_id: str, call: str) -> str | None:
+    """The run's session, if the run does not know better than that the call's effect is unknown.
+
+    None where that cannot be seen, as of a run that retention has taken. The session decides in any case; a run that
+    can be replayed has more to say to a person.
+
+    Raises:
+        ProtocolError: the run's own history says that the effect is known, open, or of no call.
+    """
+    try:
+        seen = await _see(client, run_id)
+    except RPCError as fault:
+        if fault.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    try:
+        session_id, calls = await _look(client, seen)
+    except HistoryUnread:
+        return await _session_of(client, seen)
+    found = next((each for each in calls if each.call == call), None)
     if found is None:
-        _invalid(f"The run {run_id!r} has made no call {call!r}; `orchestral effects` shows those that it has made.")
+        short = call.removeprefix(f"{run_id}/")
+        _invalid(f"The run {run_id!r} has made no call {short!r}; `orchestral effects` shows those that it has made.")
     if found.state is not EffectPhase.UNKNOWN_EFFECT:
         message = f"The call {found.call!r} is {found.standing}; only an UnknownEffect can be settled."
         refuse(AgentProtocolErrorCode.INVALID_TRANSITION, message)
-    said: JsonObject = {"call": found.call, "happened": happened, "by": by if by is not None else _os_user()}
-    return await _settle(client, session_id, parse_value(EffectSettlement, said))
+    return session_id
 
 
-async def _look(client: Client, run_id: str) -> tuple[str, Sequence[CallEffect]]:
-    """The run's session and its calls; the server is asked for heartbeats first, so that none is newer than a call."""
+@dataclass(frozen=True)
+class _Seen:
+    """A run as the server has it."""
+
+    described: WorkflowExecutionDescription
+    history: WorkflowHistory
+
+
+async def _see(client: Client, run_id: str) -> _Seen:
+    """A run's description and history; the former first, so that no heartbeat in it is newer than a call."""
     described = await client.get_workflow_handle(run_id).describe(rpc_timeout=RPC_TIMEOUT)
     if described.workflow_type != names.AGENT_RUN:
         message = f"{run_id!r} is no run but {described.workflow_type!r}; `orchestral list` shows the runs there are."
         refuse(AgentProtocolErrorCode.RUN_NOT_FOUND, message)
-    history = await client.get_workflow_handle(run_id, run_id=described.run_id).fetch_history()
-    try:
-        run = await replay(history, client.data_converter)
-    except RuntimeError as fault:  # which NondeterminismError is
-        raise ContinuityUnknown(f"The run {run_id!r} was written by another version: {fault}.") from None
+    return _Seen(described, await client.get_workflow_handle(run_id, run_id=described.run_id).fetch_history())
+
+
+async def _look(client: Client, seen: _Seen) -> tuple[str, Sequence[CallEffect]]:
+    """The run's session and its calls.
+
+    Raises:
+        HistoryUnread: the history cannot be replayed.
+    """
+    run = await replay(seen.history, client.data_converter)
     if run.state is None:
         return "", ()
     calls = calls_of(run.notes)
-    if described.status is WorkflowExecutionStatus.RUNNING:
-        pending = described.raw_description.pending_activities
-        beats = await _beats(client, history, {each.activity_id: each for each in pending})
+    if seen.described.status is WorkflowExecutionStatus.RUNNING:
+        pending = seen.described.raw_description.pending_activities
+        beats = await _beats(client, seen.history, {each.activity_id: each for each in pending})
         calls = at_work(calls, run.state.phase, run.state.uncertainty_grace_ms, beats)
     return run.state.start.session_id, calls
+
+
+async def _session_of(client: Client, seen: _Seen) -> str | None:
+    """The session of a run whose history nobody here can replay: by its first event, else by its search attribute."""
+    try:
+        return (await start_of(seen.history.events[0], seen.described.id, client.data_converter)).session_id
+    except (StartRefused, ProtocolError, Undecodable, ValueError):
+        return seen.described.typed_search_attributes.get(visibility.SESSION)
 
 
 async def _beats(
@@ -100,11 +171,11 @@ async def _beats(
         ):
             continue
         converter = client.data_converter
-        request = parse(ToolRequest, await plain(scheduled.input.payloads[0], converter))
         details = pending[scheduled.activity_id].heartbeat_details.payloads
         try:
+            request = parse(ToolRequest, await plain(scheduled.input.payloads[0], converter))
             beat = parse(Heartbeat, await plain(details[0], converter)) if details else None
-        except ProtocolError:
+        except (ProtocolError, Undecodable):
             continue
         beats[request.invocation_id] = beat
     return beats
@@ -133,8 +204,12 @@ async def _settle(client: Client, session_id: str, wanted: EffectSettlement) -> 
     except WorkflowUpdateFailedError as failed:
         refused(failed)
     except (RPCError, RPCTimeoutOrCancelledError) as fault:
+        if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
+            raise fault.__cause__ from None
         if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
-            message = f"The session {session_id!r} was closed from outside; nothing can be settled in it any more."
+            message = (
+                f"There is no session {session_id!r}, or it was closed from outside; nothing can be settled in it."
+            )
             refuse(AgentProtocolErrorCode.INVALID_TRANSITION, message)
         message = f"The session {session_id!r} does not answer; settle the call again later, twice is as once."
         raise ContinuityUnknown(message) from None

@@ -18,7 +18,7 @@ from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInp
 
 from orchestral_temporal.core.calls import turn_item
 from orchestral_temporal.core.items import system_item, tools_item, user_item
-from orchestral_temporal.core.start import StartRefused, read_start
+from orchestral_temporal.core.start import Start, StartRefused, read_start
 from orchestral_temporal.core.state import EffectNote, RunState, Step
 from orchestral_temporal.core.tool_result import tool_result
 from orchestral_temporal.ports import ArtifactStore
@@ -48,6 +48,7 @@ from orchestral_temporal.runtime.artifacts import ArtifactMissing, read_artifact
 from orchestral_temporal.runtime.context_items import ContextMissing, Found, Manifest, StoredItem
 from orchestral_temporal.temporal import converter, failures, names
 from orchestral_temporal.temporal.run_workflow import RECORDER, AgentRun
+from orchestral_temporal.temporal.turn import ContinuityUnknown
 
 FIRST_PAGE: Final = 5
 """Stored batches on the first page (3 to 10 events each): most misses are one round old."""
@@ -57,6 +58,9 @@ LAST_PAGE: Final = 20
 
 PAGE_BYTES: Final = 2_000_000
 """Bytes of a page above which pages stop growing: a proxy's message may have 4 MB."""
+
+SAID_CHARACTERS: Final = 200
+"""Characters of a fault that a sentence quotes: the SDK's can hold a whole event."""
 
 
 class RunHistorySource:
@@ -116,9 +120,7 @@ class RunHistorySource:
             answer = self._answers.pop(event.event_id, None)
             return await self._read_activity(scheduled.activity_type.name, question, answer)
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            started = event.workflow_execution_started_event_attributes
-            text = await self._plain(started.input.payloads[0])
-            start = read_start(parse_json(text), self._execution.workflow_id)
+            start = await start_of(event, self._execution.workflow_id, self._client.data_converter)
             return (user_item(start.envelope.spec.input),)
         return ()
 
@@ -179,11 +181,20 @@ class RunHistory:
     notes: tuple[EffectNote, ...]
 
 
+class HistoryUnread(ContinuityUnknown):
+    """A history that this version cannot replay: another one wrote it, or its texts cannot be decoded."""
+
+
+class Undecodable(Exception):  # noqa: N818 -- what the payload is
+    """A payload that its codec does not decode."""
+
+
 async def read_history(client: Client, run_id: str, execution: str | None = None) -> RunHistory:
     """Read a run's history from the server and replay it.
 
     Raises:
-        NondeterminismError: the history is not one that this version of the run would have written.
+        HistoryUnread: this version of the run would not have written it, or it cannot be decoded.
+        RPCError: the run does not exist, or the server does not answer.
     """
     history = await client.get_workflow_handle(run_id, run_id=execution).fetch_history()
     return await replay(history, client.data_converter)
@@ -193,7 +204,7 @@ async def replay(history: WorkflowHistory, converter: DataConverter = converter.
     """Replay a history through the run's own code and collect every step: WAL and journal are its fold (decision 5).
 
     Raises:
-        NondeterminismError: the history is not one that this version of the run would have written.
+        HistoryUnread: this version of the run would not have written it, or it cannot be decoded.
     """
     recorder = _Recorder()
     replayer = Replayer(
@@ -201,8 +212,16 @@ async def replay(history: WorkflowHistory, converter: DataConverter = converter.
         data_converter=converter,
         interceptors=[recorder],
     )
-    await replayer.replay_workflow(history)
-    sent = await _request_digests(history, converter)
+    try:
+        await replayer.replay_workflow(history)
+        sent = await _request_digests(history, converter)
+    except Exception as fault:
+        # The SDK says it with two unrelated errors, our words with a third, a codec or a stranger's history with any.
+        said = str(fault).partition("\n")[0][:SAID_CHARACTERS] or type(fault).__name__
+        raise HistoryUnread(
+            f"The history of run {history.workflow_id!r} cannot be replayed here, but only by the version and with the "
+            f"payload codec that wrote it: {said}."
+        ) from fault
     drafts = [_with_request(draft, sent) for step in recorder.steps for draft in step.wal]
     return RunHistory(
         state=recorder.steps[-1].state if recorder.steps else None,
@@ -259,9 +278,27 @@ async def _request_digests(history: WorkflowHistory, converter: DataConverter) -
     return found
 
 
+async def start_of(event: HistoryEvent, run_id: str, converter: DataConverter) -> Start:
+    """The start argument in a run's first event.
+
+    Raises:
+        StartRefused, ProtocolError: it is none that a run could begin with.
+        Undecodable: its codec fails.
+    """
+    (given,) = event.workflow_execution_started_event_attributes.input.payloads
+    return read_start(parse_json(await plain(given, converter)), run_id)
+
+
 async def plain(payload: Payload, converter: DataConverter) -> bytes:
-    """A payload's JSON text, through the codec."""
+    """A payload's JSON text, through the codec.
+
+    Raises:
+        Undecodable: the codec fails.
+    """
     if converter.payload_codec is None:
         return payload.data
-    (plain,) = await converter.payload_codec.decode([payload])
-    return plain.data
+    try:
+        (decoded,) = await converter.payload_codec.decode([payload])
+    except Exception as fault:  # a codec is the user's
+        raise Undecodable(f"The payload codec fails with {type(fault).__name__}: {fault}") from fault
+    return decoded.data

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import structlog
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -19,6 +20,7 @@ from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.words import parse
 from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.history import Undecodable, plain
 
 LOOK_PAUSE: Final = 0.25
 """Seconds between two looks at an open attempt: its text changes four times a second at most."""
@@ -48,14 +50,26 @@ OUTAGES: Final = (
 )
 """What a server says that is away, overloaded, or dies in the middle of an answer (`unknown`): asking again helps."""
 
+_CANCELLED: Final = ("clear", "call_ended")
+_ENDS: Final = {
+    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: ("turn", "call_ended"),
+    EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: ("clear", "lost"),
+    EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: ("clear", "lost"),
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED: _CANCELLED,
+}
+"""What the end of an activity means to a watcher: that of a model attempt, and that of a tool call."""
+
+_log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True)
 class Frame:
     """One thing a watcher sees.
 
-    `text`: more live text. `clear`: the live text of that attempt is void. `call`, `call_ended`: a tool call, by its
-    summary. `lost`: an attempt was lost. `committed`: something outside arrived, the journal may have grown. `event`: a
-    record. `attempt` tells the model attempts of a run apart; what is void is said before the next one speaks (F013).
+    `text`: more live text. `clear`: the live text of that attempt is void. `turn`: it is the model's answer. `call`,
+    `call_ended`: a tool call, by its summary. `lost`: a call was lost. `committed`: something outside arrived, the
+    journal may have grown. `event`: a record. `attempt` tells the model attempts of a run apart; what is void is said
+    before the next one speaks (F013). What is open when it is cancelled, or when the run ends, is closed.
     """
 
     kind: str
@@ -80,10 +94,10 @@ async def follow(client: Client, run_id: str) -> AsyncIterator[Frame]:
             yield frame
         await reader
     finally:
-        for task in (looker, reader):
-            task.cancel()
-            with suppress(asyncio.CancelledError, RPCError):
-                await task
+        looker.cancel()
+        reader.cancel()
+        # Not by awaiting each: a cancel of our own that came meanwhile could not be told from theirs.
+        await asyncio.gather(looker, reader, return_exceptions=True)
 
 
 async def grown(client: Client, run_id: str) -> None:
@@ -137,6 +151,7 @@ class _Live:
         self._shown = 0
         self._attempt: tuple[str, int] | None = None
         self._arrived = False
+        self._told = False
 
     def note(self, event: HistoryEvent) -> list[Frame]:
         """What an event means to a watcher."""
@@ -147,13 +162,10 @@ class _Live:
                 summary = _text(event)
                 self._open[event.event_id] = (name, summary, scheduled.activity_id)
                 return [Frame("call", summary)] if name == names.INVOKE_TOOL else []
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                closed = event.activity_task_completed_event_attributes.scheduled_event_id
-                return self._closed(closed, "call_ended")
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-                return self._closed(event.activity_task_failed_event_attributes.scheduled_event_id, "lost")
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                return self._closed(event.activity_task_timed_out_event_attributes.scheduled_event_id, "lost")
+            case kind if kind in _ENDS:
+                return self._closed(_scheduled(event), *_ENDS[kind])
+            case kind if kind in CLOSED:  # a cancel does not wait for all that it ends
+                return [frame for each in list(self._open) for frame in self._closed(each, *_CANCELLED)]
             case (
                 EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
                 | EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
@@ -166,12 +178,12 @@ class _Live:
                 pass
         return []
 
-    def _closed(self, scheduled: int, how: str) -> list[Frame]:
+    def _closed(self, scheduled: int, attempt_says: str, call_says: str) -> list[Frame]:
         name, summary, attempt = self._open.pop(scheduled, ("", "", ""))
         if name == names.CALL_MODEL:
             self._attempt = None
-            return [Frame("clear" if how == "lost" else "turn", attempt=attempt)]
-        return [Frame(how, summary)] if name == names.INVOKE_TOOL else []
+            return [Frame(attempt_says, attempt=attempt)]
+        return [Frame(call_says, summary)] if name == names.INVOKE_TOOL else []
 
     async def look(self) -> None:
         """Look at the open attempt as long as there is one."""
@@ -193,10 +205,12 @@ class _Live:
     async def _show(self, pending: PendingActivityInfo) -> None:
         if not pending.heartbeat_details.payloads:
             return
-        (plain,) = await _decoded(self._client, pending)
         try:
-            beat = parse(Heartbeat, plain)
-        except ProtocolError:
+            beat = parse(Heartbeat, await plain(pending.heartbeat_details.payloads[0], self._client.data_converter))
+        except (ProtocolError, Undecodable) as fault:
+            if not self._told:
+                self._told = True
+                _log.warning("live text cannot be read", run_id=self._run_id, why=str(fault))
             return
         attempt = (pending.activity_id, pending.attempt)
         if attempt != self._attempt:
@@ -207,10 +221,14 @@ class _Live:
             self._frames.put_nowait(Frame("text", fresh, attempt=pending.activity_id))
 
 
-async def _decoded(client: Client, pending: PendingActivityInfo) -> list[bytes]:
-    payloads = list(pending.heartbeat_details.payloads[:1])
-    codec = client.data_converter.payload_codec
-    return [each.data for each in (payloads if codec is None else await codec.decode(payloads))]
+def _scheduled(event: HistoryEvent) -> int:
+    """Which activity has ended; the attributes of all other kinds of an end are empty and say 0."""
+    return (
+        event.activity_task_completed_event_attributes.scheduled_event_id
+        or event.activity_task_failed_event_attributes.scheduled_event_id
+        or event.activity_task_timed_out_event_attributes.scheduled_event_id
+        or event.activity_task_canceled_event_attributes.scheduled_event_id
+    )
 
 
 def _text(event: HistoryEvent) -> str:

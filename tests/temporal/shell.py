@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,9 @@ from orchestral_temporal.protocol.base import JsonObject
 from tests.temporal.world import until
 
 ROOT = Path(__file__).parents[2]
+
+DEAF = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""Put before a command: it begins with SIGINT ignored, as what a script starts in the background."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Shell:
 
     folder: Path
     environment: Mapping[str, str]
+    before: Sequence[str] = ()
 
     @asynccontextmanager
     async def start(self, *arguments: str, stdin: bytes | None = None) -> AsyncGenerator[Running]:
@@ -86,7 +90,7 @@ class Shell:
     async def begin(self, *arguments: str, stdin: bytes | None = None) -> AsyncGenerator[Running]:
         """A process of our interpreter, which does not outlive the block."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *arguments),
+            *(*self.before, sys.executable, *arguments),
             cwd=self.folder,
             env=self.environment,
             stdin=PIPE,

@@ -8,6 +8,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -16,12 +17,15 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from orchestral_temporal import AgentClient
+from orchestral_temporal import AgentClient, RunHandle
+from orchestral_temporal.cli.follow import Asked, _Following
+from orchestral_temporal.cli.screen import JsonScreen
 from orchestral_temporal.hosting.devserver import DevServer
+from orchestral_temporal.hosting.loading import load_settings
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.state import AgentRunView
 from orchestral_temporal.protocol.words import parse_value
-from tests.temporal.shell import ROOT, Printed, Shell, gone, offspring
+from tests.temporal.shell import DEAF, ROOT, Printed, Shell, gone, offspring
 from tests.temporal.world import until
 
 SETTINGS = """
@@ -263,7 +267,10 @@ async def test_a_traceback_goes_to_the_log(shell: Shell, alone: Path) -> None:
 
 
 async def test_text_streams_on_a_terminal_and_cannot_steer_it(shell: Shell) -> None:
-    """On a terminal the text is there while the model still writes, without the control characters that it holds."""
+    """On a terminal the text is there while the model still writes, without the control characters that it holds.
+
+    The cursor is never hidden, since a second Ctrl-C would leave it so.
+    """
     ours, theirs = os.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "orchestral_temporal", "run", "go", "--agent", "steers"),
@@ -279,6 +286,7 @@ async def test_text_streams_on_a_terminal_and_cannot_steer_it(shell: Shell) -> N
         async with asyncio.timeout(30):
             while b"think" not in seen:
                 seen += await asyncio.to_thread(os.read, ours, 4096)
+            shown = (seen.rfind(b"\x1b[?25l"), seen.rfind(b"\x1b[?25h"))
             process.send_signal(signal.SIGINT)
             code = await process.wait()
     finally:
@@ -287,6 +295,7 @@ async def test_text_streams_on_a_terminal_and_cannot_steer_it(shell: Shell) -> N
 
     assert b"Let me [2Jthink" in seen
     assert b"\x1b[2J" not in seen
+    assert shown[0] < shown[1]
     assert code == 3
 
 
@@ -313,7 +322,10 @@ async def test_an_effect_that_nobody_knows_is_shown_and_settled(shell: Shell, cl
         unknown = await shell.run("effects", run.run_id)
         settled = await shell.run("effects", "settle", run.run_id, "m1/c1", "--happened", "it is sent", "--by", "ada")
         again, shown, lines = await asyncio.gather(
-            shell.run("effects", "settle", run.run_id, "m1/c1", "--happened", "it is sent", "--json"),
+            shell.run(
+                *("effects", "settle", run.run_id, "m1/c1", "--happened", "it is sent"),
+                *("--session", run.run_id, "--json"),
+            ),
             shell.run("effects", run.run_id),
             shell.run("effects", "--json", run.run_id),
         )
@@ -365,6 +377,123 @@ async def test_ctrl_c_cancels_and_leaves_nothing(far: Shell, times: int) -> None
     assert printed.out == ""
     assert len(started) >= 2
     await gone(started)
+
+
+async def test_ctrl_c_while_nobody_answers_gives_up(far: Shell) -> None:
+    """The server is frozen: `watch` ends with 130, and `run` with 5 when it has waited for the end of its run."""
+    async with far.start("dev") as dev:
+        await dev.says("Ctrl-C stops everything")
+        kept = await offspring(dev.process.pid)
+        async with far.start("run", "go", "--agent", "hangs", "--run-id", "r-frozen") as running:
+            await running.says("run r-frozen")
+            async with far.start("watch", "r-frozen", "--json") as watching:
+                await watching.prints("Let me think")
+                for pid in kept:
+                    os.kill(pid, signal.SIGSTOP)
+                try:
+                    watching.interrupt()
+                    left = await watching.ended()
+                    running.interrupt()
+                    given_up = await running.ended()
+                finally:
+                    for pid in kept:
+                        os.kill(pid, signal.SIGCONT)
+        dev.interrupt()
+        ended = await dev.ended()
+
+    clean(left, 130)
+    clean(given_up, 5)
+    assert "`orchestral watch r-frozen` shows how it goes on" in given_up.err
+    clean(ended, 0)
+    await gone(kept)
+
+
+async def test_a_cancel_that_no_worker_hears_waits_for_one(shell: Shell, client: Client) -> None:
+    """Ctrl-C when the worker was killed: `run` ends with 5, and the next worker finds the run cancelled."""
+    async with shell.start("worker") as worker:
+        await worker.says("Serving all on")
+        async with shell.start("run", "go", "--agent", "hangs", "--run-id", "r-unheard") as running:
+            await running.says("run r-unheard")
+            worker.process.kill()
+            await worker.process.wait()
+            running.interrupt()
+            printed = await running.ended()
+    async with shell.start("worker") as worker:
+        await worker.says("Serving all on")
+        turn = await AgentClient(client).run("r-unheard").wait()
+
+    clean(printed, 5)
+    assert turn.status == "cancelled"
+
+
+@dataclass(frozen=True)
+class Late(Asked):
+    """A task whose start has begun, and of which the command hears late."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self, runs: AgentClient, workspace: str | None) -> RunHandle:
+        """Start it, and say so when that is wanted."""
+        handle = await super().start(runs, workspace)
+        self.begun.set()
+        await self.heard.wait()
+        return handle
+
+
+async def test_ctrl_c_while_the_start_is_on_its_way_cancels_the_run(
+    shell: Shell, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that may have begun is not left alone: its start is heard of, and then it is cancelled as any other."""
+    asked, stop = Late("go", "hangs", None, None, f"r-{uuid.uuid4().hex[:8]}"), asyncio.Event()
+    following = _Following(load_settings(shell.folder / "temporal-dev.yaml"), asked, JsonScreen())
+    code = asyncio.create_task(following.until(stop))
+    await asked.begun.wait()
+    stop.set()
+    await until(lambda: "Cancelling the run" in capsys.readouterr().err, "the command has heard")
+    asked.heard.set()
+
+    assert await code == 3
+    assert (await AgentClient(client).run(str(asked.run_id)).wait()).status == "cancelled"
+
+
+@pytest.mark.parametrize("command", [["watch"], ["events", "--follow"]])
+async def test_ctrl_c_ends_what_a_script_runs_in_the_background(shell: Shell, command: list[str]) -> None:
+    """A script's background processes begin with SIGINT ignored; one that is sent to them ends them all the same."""
+    run_id = f"r-{uuid.uuid4().hex[:8]}"
+    async with shell.start("worker") as worker:
+        await worker.says("Serving all on")
+        clean(await shell.run("start", "go", "--agent", "hangs", "--run-id", run_id), 0)
+        async with replace(shell, before=DEAF).start(*command, "--json", run_id) as running:
+            await running.prints('"type"')
+            running.interrupt()
+            printed = await running.ended()
+        clean(await shell.run("cancel", run_id), 0)
+
+    clean(printed, 130)
+
+
+SLOW = """
+import sys, threading
+print("loading", file=sys.stderr, flush=True)
+try:
+    threading.Event().wait()
+except BaseException as error:
+    raise ImportError("half of it") from error
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "temporalio"])
+async def test_ctrl_c_while_the_program_loads_ends_it_at_once(far: Shell, module: str) -> None:
+    """No traceback, no complaint about an installation whose loading was interrupted, and 130."""
+    far.write(f"{module}.py", SLOW)
+    slow = replace(far, environment={**far.environment, "PYTHONPATH": f"{far.folder}{os.pathsep}{ROOT}"})
+    async with slow.start("watch", "r") as running:
+        await running.says("loading")
+        running.interrupt()
+        printed = await running.ended()
+
+    assert (printed.code, printed.out, printed.err) == (130, "", "loading\n")
 
 
 async def test_ctrl_c_before_the_run_begins_leaves_nothing(far: Shell) -> None:

@@ -1,21 +1,26 @@
 """What became of a run's tool calls, and operators who settle what nobody knows (divergence 30)."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
+from temporalio import workflow
+from temporalio.worker import Worker
 
 from orchestral_temporal.ports import ToolCall
-from orchestral_temporal.protocol.activities import EffectSettlement
+from orchestral_temporal.protocol.activities import EffectSettlement, SessionBatch, SessionOpen
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.tools import ToolIdempotency
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import effects, names
-from orchestral_temporal.temporal.client import CallEffect, ContinuityUnknown, RunHandle
+from orchestral_temporal.temporal.client import AgentClient, CallEffect, ContinuityUnknown, RunHandle
+from orchestral_temporal.temporal.session_workflow import AgentSession
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.locked import Locked
 from tests.temporal.world import RecordingTool, World, calls, plan, says, until
 
 ONCE = ToolIdempotency.NON_IDEMPOTENT
@@ -48,7 +53,8 @@ async def at_work(world: World, tool: RecordingTool, *first: list[Json], task: s
 @asynccontextmanager
 async def lost(world: World, *, task: str = "go") -> AsyncGenerator[RunHandle]:
     """A run that has ended, since nobody knows what became of its last call; a second model serves its session."""
-    async with at_work(world, RecordingTool("once", never, idempotency=ONCE), calls(("echo", {})), task=task) as run:
+    once = RecordingTool("once", never, idempotency=ONCE)
+    async with at_work(world, once, calls(("echo", {})), task=task) as run:
         pass
     async with world.serving(plan(ScriptedModel([says("later")]), name="later"), plan(ScriptedModel([]))):
         failure = (await run.wait()).failure
@@ -187,6 +193,9 @@ async def test_a_session_that_does_not_answer_is_said_to_be_silent(
     unknown = (await run.effects())[-1]
     with pytest.raises(ContinuityUnknown, match="does not answer"):
         await run.settle("m2/c1", did_not=True)
+    with pytest.raises(TimeoutError):  # who gives up asking is no answer either
+        async with asyncio.timeout(0.3):
+            await run.settle("m2/c1", did_not=True)
 
     assert unknown.settlement is None
     assert unknown.settlement_unknown is not None
@@ -201,3 +210,87 @@ async def test_a_session_that_was_ended_settles_nothing(world: World) -> None:
         await world.closed(names.session_workflow_id(world.id("s")))
         with pytest.raises(ProtocolError, match="was closed from outside"):
             await run.settle("m2/c1", did_not=True)
+
+
+@workflow.defn(name=names.AGENT_RUN, sandboxed=False)
+class OtherVersion:
+    """What another version of a run could have been."""
+
+    @workflow.run
+    async def run(self, _start: JsonObject) -> None:
+        """Do something that today's does not."""
+        await workflow.sleep(timedelta(milliseconds=10))
+
+
+async def test_the_history_of_another_version_is_said_to_be_one(world: World) -> None:
+    """It is no fault of ours, so it gets one sentence, which does not quote the whole of what the SDK says."""
+    handle = await world.client.start_workflow(
+        names.AGENT_RUN, {"input": "go"}, id=world.id("old"), task_queue=world.queue
+    )
+    world.started.clear()  # which the world would replay
+    async with Worker(world.client, task_queue=world.queue, workflows=[OtherVersion]):
+        await handle.result()
+    run = world.runs.run(world.id("old"))
+    for asked in (run.effects, lambda: world.read(run.run_id)):
+        with pytest.raises(ContinuityUnknown, match="cannot be replayed here, but only by the version") as fault:
+            await asked()
+        assert len(str(fault.value)) < 500
+        assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize("locked", ["m2", "session_id"])
+async def test_a_history_that_nobody_can_replay_does_not_keep_an_effect_from_being_settled(
+    world: World, caplog: pytest.LogCaptureFixture, locked: str
+) -> None:
+    """Without the key of its texts the session decides; which one it is stands in the start, or in an attribute."""
+    caplog.set_level(logging.CRITICAL, "temporalio")  # which logs what it cannot decode, and the world looks at that
+    codec = Locked(lambda data: locked.encode() in data and b"settlement" not in data)
+    async with lost(world) as run:
+        unread = AgentClient(codec.used_by(world.client), task_queue=world.queue).run(run.run_id)
+        with pytest.raises(ContinuityUnknown, match=r"cannot be replayed here.*the key is gone"):
+            await unread.effects()
+        with pytest.raises(ProtocolError, match="no unknown effect of the call"):
+            await unread.settle("m1/c1", did_not=True)
+        settled = await unread.settle("m2/c1", did_not=True, by="ada")
+        (known,) = [each for each in await run.effects() if each.settlement is not None]
+
+    assert codec.refused
+    assert known.settlement == settled.settlement
+
+
+@pytest.mark.parametrize("session", ["s", "r"])
+async def test_an_effect_of_a_run_that_is_there_no_more_can_be_settled(world: World, session: str) -> None:
+    """Retention takes the run and not its session: one of the run's name is found, any other has to be named."""
+    run, call = world.runs.run(world.id("r")), f"{world.id('r')}/m2/c1"
+    entity = await world.client.start_workflow(
+        AgentSession.run, id=names.session_workflow_id(world.id(session)), task_queue=world.queue
+    )
+    opened = SessionOpen(session_id=world.id(session), run_id=run.run_id, spec_digest="0" * 64, execution="gone")
+    ended = SessionBatch(
+        run_id=run.run_id, number=1, expected_head=None, head="1" * 64, first_seq=1, last_seq=0, uncertain=(call,)
+    )
+    async with world.serving(plan(ScriptedModel([]))):
+        await entity.execute_update(names.SESSION_OPEN, opened)
+        await entity.execute_update(names.SESSION_APPEND, ended)
+        for wrong in ("m1/c1",) if session == "r" else ("m1/c1", "m2/c1"):
+            with pytest.raises(ProtocolError, match="name the session that it belonged to, with --session") as fault:
+                await run.settle(wrong, did_not=True)
+            assert fault.value.code == "run_not_found"
+        named = None if session == "r" else world.id(session)
+        settled = await run.settle("m2/c1", did_not=True, by="ada", session_id=named)
+        answer = await world.session(world.id(session))
+
+    assert settled.settlement.call == call
+    assert answer["settlements"] == [dump(settled.settlement)]
+
+
+async def test_a_beat_that_cannot_be_decoded_says_nothing_of_a_fence(world: World) -> None:
+    """The call has its row, and nobody can see whether its fence stands."""
+    codec = Locked(lambda data: b'"fence"' in data)
+    async with at_work(world, RecordingTool("once", never, idempotency=ONCE)) as run:
+        plain = await run.effects()
+        unread = await AgentClient(codec.used_by(world.client)).run(run.run_id).effects()
+
+    assert [each.fenced for each in plain] == [True]
+    assert table(unread) == [("m1/c1", "once", "Prepared", 1, None, None)]
+    assert codec.refused
