@@ -1,8 +1,5 @@
 """Every command, its arguments and its help."""
 
-# ruff: noqa: PLC0415 -- a command imports what it needs when it runs, so that --help and --version are there at once
-# ruff: noqa: PLR0917 -- typer passes arguments by name; their order is that of the help page
-
 import sys
 from pathlib import Path
 from typing import Annotated, Final
