@@ -246,6 +246,78 @@ def cancel(
     conclude(lambda settings: cancel_run(settings, run, reason), config=config, debug=debug)
 
 
+Command = Annotated[
+    str | None, typer.Option("--id", help="Id of the command; the same again is the same command.", metavar="ID")
+]
+Words = Annotated[str, typer.Argument(help="What to say; - reads it from standard input.", metavar="TEXT")]
+
+
+@app.command()
+def steer(run: Run, text: Words, command_id: Command = None, config: Config = None, debug: Debug = False) -> None:
+    """Tell a run something now; print the wire acknowledgement. The model hears it in its next request."""
+    from orchestral_temporal.cli.say import steer_run
+    from orchestral_temporal.cli.settled import conclude
+
+    said = _text(text, "TEXT")
+    conclude(lambda settings: steer_run(settings, run, said, command_id), config=config, debug=debug)
+
+
+@app.command()
+def queue(
+    run: Run,
+    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from standard input.")] = None,
+    replace: Annotated[
+        str | None, typer.Option("--replace", help="Put the text in the place of this queued input.", metavar="ID")
+    ] = None,
+    withdraw: Annotated[
+        str | None, typer.Option("--withdraw", help="Take this queued input back, instead of a text.", metavar="ID")
+    ] = None,
+    command_id: Command = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Tell a run something once its model has answered; print the wire acknowledgement, whose id names the input."""
+    from orchestral_temporal.cli.say import Queued, queue_input
+    from orchestral_temporal.cli.settled import conclude
+
+    if (text is None) is (withdraw is None) or (replace is not None and withdraw is not None):
+        raise typer.BadParameter("give a text, with or without --replace; or --withdraw and no text.")
+    said = Queued(None if text is None else _text(text, "TEXT"), replace, withdraw, command_id)
+    conclude(lambda settings: queue_input(settings, run, said), config=config, debug=debug)
+
+
+@app.command()
+def answer(
+    run: Run,
+    request: Annotated[str, typer.Argument(help="The question's id; `pending` shows it.", metavar="REQUEST")],
+    text: Annotated[str | None, typer.Argument(help="The answer; - reads it from standard input.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Read the answer from a file.", metavar="FILE", exists=True, dir_okay=False),
+    ] = None,
+    command_id: Command = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Answer a question of a run; print the wire acknowledgement."""
+    from orchestral_temporal.cli.say import answer_question
+    from orchestral_temporal.cli.settled import conclude
+
+    if (text is None) is (file is None):
+        raise typer.BadParameter("give the answer as TEXT or with --file, one of the two.")
+    said = _text(text, "TEXT") if text is not None else _decoded(file.read_bytes() if file else b"", "--file")
+    conclude(lambda settings: answer_question(settings, run, request, said, command_id), config=config, debug=debug)
+
+
+@app.command()
+def pending(as_json: AsJson = False, config: Config = None, debug: Debug = False) -> None:
+    """Show what waits for a person, with the command that answers it."""
+    from orchestral_temporal.cli.say import show_pending
+    from orchestral_temporal.cli.settled import conclude
+
+    conclude(lambda settings: show_pending(settings, as_json=as_json), config=config, debug=debug)
+
+
 @app.command()
 def dev(config: Config = None, debug: Debug = False) -> None:
     """Server, UI and all workers until Ctrl-C."""
@@ -300,14 +372,18 @@ def doctor(as_json: AsJson = False, config: Config = None, debug: Debug = False)
     conclude(lambda settings: examine_all(settings, as_json=as_json), config=config, debug=debug)
 
 
-def _text(task: str) -> str:
-    """The task, from standard input if it is a dash."""
+def _text(given: str, name: str = "TASK") -> str:
+    """A text argument, from standard input if it is a dash."""
+    return _decoded(sys.stdin.buffer.read() if given == "-" else given.encode("utf-8", "surrogateescape"), name)
+
+
+def _decoded(data: bytes, name: str) -> str:
     try:
-        text = sys.stdin.buffer.read().decode().rstrip("\n") if task == "-" else task
+        text = data.decode().rstrip("\n")
     except UnicodeDecodeError:
-        raise typer.BadParameter("standard input is not text in UTF-8.", param_hint="TASK") from None
+        raise typer.BadParameter("what it names is not text in UTF-8.", param_hint=name) from None
     if not text.strip():
-        raise typer.BadParameter("it is empty; say what to do.", param_hint="TASK")
+        raise typer.BadParameter("it is empty; say something.", param_hint=name)
     return text
 
 

@@ -1,11 +1,20 @@
 """The attempts of one round: dispatch, and what follows when one fails or is lost (`spec/agent-loop.md` §4–§5)."""
 
-from orchestral_temporal.core import calls, context, ending
+from orchestral_temporal.core import budgets, calls, context, ending, input_queue
 from orchestral_temporal.core.assembly import failure_code
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.inputs import ModelFailed, ModelLost
 from orchestral_temporal.core.limits import ATTEMPTS_PER_ROUND
-from orchestral_temporal.core.state import CallModel, Capacity, ModelOpen, ModelWaiting, WakeAfter
+from orchestral_temporal.core.state import (
+    CallModel,
+    CancelModelCall,
+    Capacity,
+    ModelOpen,
+    ModelWaiting,
+    Sent,
+    StopTimer,
+    WakeAfter,
+)
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import ModelPart
 from orchestral_temporal.protocol.base import Json
@@ -38,19 +47,53 @@ def commit_boundary(work: Work, next_round: int) -> None:
 
 
 def open_round(work: Work) -> None:
-    """Start the model, unless a limit or the window forbids it (P0, P4)."""
+    """Take the input that waits and start the model, unless a limit or the window forbids it (P0, P2, P4)."""
     state = work.state
     ceiling = calls.ceiling(state, RunLimitKind.MODEL_STEPS)
     if ceiling is not None and state.round > ceiling:
         ending.limit(work, RunLimitKind.MODEL_STEPS, state.last_response)
         return
+    input_queue.drain(work)
     _dispatch(work, 1)
+
+
+def drop(work: Work) -> None:
+    """Stop what a round has under way: its attempt, or the pause before the next one."""
+    match work.state.phase:
+        case ModelOpen():
+            work.want(CancelModelCall())
+        case ModelWaiting() as phase:
+            work.want(StopTimer(_retry_timer(work, phase.attempt)))
+        case _:
+            pass
+
+
+def interrupt(work: Work) -> None:
+    """Let plain steers be heard at once: the open attempt is void, and charged as if it had used all (divergence 8)."""
+    state = work.state
+    if all(each.deferred for each in state.queue):
+        return
+    phase = state.phase
+    if not isinstance(phase, ModelOpen | ModelWaiting):
+        return
+    drop(work)
+    if isinstance(phase, ModelOpen):
+        charge(work, ModelUsage(input_tokens=phase.bound, output_tokens=phase.cap))
+        # Opened and cancelled in one workflow task an attempt is never sent, and its texts stand nowhere.
+        work.set(sent=phase.before)
+    input_queue.drain(work)
+    commit_boundary(work, state.round + 1)
+    open_round(work)
 
 
 def _dispatch(work: Work, number: int, retry: int = 0) -> None:
     """Send one attempt; a retry goes under the record of the attempt it repeats (`spec/wal-recovery.md` §13)."""
     state = work.state
-    planned = context.plan(state, _part(work))
+    over = budgets.spent(state)
+    if over is not None:
+        ending.limit(work, over, state.last_response)
+        return
+    planned = context.plan(state, _part(work), budgets.output_left(state))
     if planned.overflows:
         ending.fail(
             work,
@@ -59,6 +102,9 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
             "choose a model with a larger window.",
             details={"used": planned.estimate, "budget": planned.budget},
         )
+        return
+    if not budgets.input_fits(state, planned.bound):
+        ending.limit(work, RunLimitKind.INPUT_TOKENS, state.last_response)
         return
     attempt = context.attempt(state, planned, number)
     if not retry:
@@ -73,6 +119,7 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
             ),
         )
     opened = ModelOpen(
+        before=state.sent,
         attempt=number,
         retry=retry,
         bound=planned.bound,
@@ -80,7 +127,7 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
         budget=planned.budget,
         cap=planned.cap,
     )
-    work.set(phase=opened, base=attempt.context, sent=len(state.headers), recent=())
+    work.set(phase=opened, sent=Sent(base=attempt.context, items=len(state.headers)))
     work.want(CallModel(attempt, _part(work).descriptor.backend_id))
 
 
@@ -140,8 +187,7 @@ def _scheduled(work: Work, phase: ModelOpen, given: ModelFailed) -> bool:
 
 def _repeatable(work: Work, given: ModelFailed) -> bool:
     """Whether the run's limits let a request that may have cost something go out again (§4)."""
-    limits = work.state.start.envelope.spec.limits
-    if limits.max_input_tokens is None and limits.max_output_tokens is None and limits.max_cost is None:
+    if not budgets.bound(work.state):
         return True
     return given.error.code is ModelErrorCode.RATE_LIMITED and given.usage is None
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from orchestral_temporal.core import attempts, calls, context, ending, invocations
+from orchestral_temporal.core import attempts, calls, context, ending, invocations, questions
 from orchestral_temporal.core.effect_notes import settle_command
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.inputs import ToolBroken, ToolLost, ToolObserved
@@ -23,9 +23,11 @@ from orchestral_temporal.protocol.activities import (
     ResultItem,
     ToolObservation,
 )
+from orchestral_temporal.protocol.commands import AgentCommandEnvelope
 from orchestral_temporal.protocol.digest import exact_digest
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelObservation
+from orchestral_temporal.protocol.requests import InputResolution
 from orchestral_temporal.protocol.tools import (
     ToolConcurrency,
     UnknownEffect,
@@ -35,9 +37,9 @@ from orchestral_temporal.protocol.tools import (
 def open_calls(work: Work, observation: ModelObservation, result: ModelResult) -> None:
     """P12, then the calls of the turn."""
     state = work.state
-    ceiling = calls.ceiling(state, RunLimitKind.MODEL_STEPS)
-    if ceiling is not None and state.round >= ceiling:
-        ending.limit(work, RunLimitKind.MODEL_STEPS, observation.response)
+    reached = calls.last_step(state)
+    if reached is not None:
+        ending.limit(work, reached, observation.response)
         return
     opened = calls.read(state, observation)
     if isinstance(opened, calls.Fatal):
@@ -56,6 +58,11 @@ def _open_group(work: Work, phase: ToolsOpen) -> None:
 
     The call limit is reserved before the group starts, so a group may be cut to what is left of it.
     """
+    if phase.calls[phase.index].name == questions.NAME:
+        call = phase.calls[phase.index]
+        work.set(phase=phase.model_copy(update={"end": phase.index + 1}))
+        questions.open_request(work, invocations.put(work, call, at=CallAt.ASKING))
+        return
     ceiling = calls.ceiling(work.state, RunLimitKind.TOOL_CALLS)
     left = len(phase.calls) if ceiling is None else ceiling - work.state.tool_calls
     if left <= 0:
@@ -74,6 +81,8 @@ def _open_group(work: Work, phase: ToolsOpen) -> None:
 
 def _group_end(work: Work, phase: ToolsOpen) -> int:
     def safe(call: OpenCall) -> bool:
+        if call.name == questions.NAME:
+            return False
         if call.refusal is not None:
             return True
         return invocations.tool_of(work, call).descriptor.concurrency is ToolConcurrency.PARALLEL_SAFE
@@ -155,9 +164,21 @@ def _kept(work: Work, call: OpenCall, fence: Fence) -> bool:
     return True
 
 
+def answered(work: Work, phase: ToolsOpen, command: AgentCommandEnvelope, answer: InputResolution) -> None:
+    """A person has answered the question of a call: the turn goes on (D1)."""
+    call = questions.resolve(work, phase, command, answer)
+    invocations.put(work, call, at=call.at)
+    _proceed(work)
+
+
 def stop(work: Work, phase: ToolsOpen, command_id: str) -> None:
     """A cancel: open calls are waited for, since only their workers know what they did (C5, F016)."""
     _wind_down(work, phase.model_copy(update={"stopping": command_id}))
+
+
+def expire(work: Work, phase: ToolsOpen) -> None:
+    """The deadline is reached: the calls at work are told, and heard before the run ends (F2)."""
+    _wind_down(work, phase.model_copy(update={"expired": True}))
 
 
 def fail_when_settled(work: Work, phase: ToolsOpen, message: str) -> None:
@@ -170,6 +191,8 @@ def _wind_down(work: Work, phase: ToolsOpen) -> None:
     for call in phase.calls:
         if call.at is CallAt.OPEN and call.recorded is None:  # else an outcome is only read
             work.want(CancelToolCall(call.invocation_id))
+        elif call.at is CallAt.ASKING:
+            invocations.put(work, call, at=CallAt.WAITING)  # nobody need answer any more
         elif call.at is CallAt.UNCERTAIN:
             work.want(StopTimer(invocations.grace_timer(call)))
             invocations.unknown(work, call, f"The call was lost: {call.reason}")
@@ -181,13 +204,15 @@ def _proceed(work: Work) -> None:
     phase = invocations.turn_of(work)
     while phase.index < phase.end and phase.calls[phase.index].at is CallAt.SETTLED:
         phase = _commit(work, phase)
-    if any(call.at in invocations.AT_WORK for call in phase.calls):
+    if any(call.at in (*invocations.AT_WORK, CallAt.ASKING) for call in phase.calls):
         return
     unknown = [call for call in phase.calls if call.at is CallAt.UNKNOWN]
     for call in unknown:
         ending.remember_unknown(work, call, call.reason)
     if phase.stopping is not None:
         ending.cancelled(work, phase.stopping)
+    elif phase.expired:
+        ending.deadline(work)
     elif unknown:
         first = unknown[0]
         remedy = f"ask its service, then tell the session with `{settle_command(first.invocation_id)}`"
@@ -210,7 +235,8 @@ def _commit(work: Work, phase: ToolsOpen) -> ToolsOpen:
     item = ResultItem(part=tool_result(call.call_id, outcome))
     # What no worker measured stands in no activity result either: the next attempt carries its text.
     digest_of = context.add_item(work, item, observation.item, ours=observation.item is None)
-    invocations.note(work, call, "committed", outcome.status)
+    if call.name != questions.NAME:  # a question has no effect
+        invocations.note(work, call, "committed", outcome.status)
     settled = invocations.turn_of(work).model_copy(
         update={"index": phase.index + 1, "results": (*phase.results, digest_of)}
     )

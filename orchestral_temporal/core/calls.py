@@ -1,8 +1,10 @@
 """The calls of one turn, read from the raw text of the model (`spec/agent-loop.md` §8–§9, divergences 5 and 6)."""
 
+from collections.abc import Sequence
 from json import JSONDecodeError
 from typing import Final
 
+from orchestral_temporal.core import budgets, questions
 from orchestral_temporal.core.items import assistant_item
 from orchestral_temporal.core.limits import ARGUMENT_BYTES, CALLS_PER_TURN, MESSAGE_CHARACTERS, UNREADABLE_TURNS
 from orchestral_temporal.core.schema import beyond_bounds
@@ -16,7 +18,7 @@ from orchestral_temporal.protocol.tools import Rejected
 from orchestral_temporal.protocol.words import JsonObject, Word, kind_of, parse_exact_json
 
 RESERVED: Final = {
-    "orchestral_request_input": "input_requests_disabled",
+    questions.NAME: "input_requests_disabled",
     "skill_read": "skill_catalog_unavailable",
     "orchestral_workflow": "tool_not_found",
 }
@@ -53,6 +55,14 @@ def ceiling(state: RunState, kind: RunLimitKind) -> int | None:
     return min((each for each in pair if each is not None), default=None)
 
 
+def last_step(state: RunState) -> RunLimitKind | None:
+    """The limit that lets no further round begin, so that nothing is done for one (P12)."""
+    steps = ceiling(state, RunLimitKind.MODEL_STEPS)
+    if steps is not None and state.round >= steps:
+        return RunLimitKind.MODEL_STEPS
+    return budgets.spent(state)
+
+
 def bound_tool(part: ToolsPart, tool_id: str) -> BoundTool:
     """The bound tool of an id that `read` has resolved."""
     return next(tool for tool in part.tools if tool.descriptor.tool_id == tool_id)
@@ -67,20 +77,36 @@ def read(state: RunState, observation: ModelObservation) -> Opened | Fatal:
     for index, call in enumerate(observation.tool_calls, start=1):
         if not call.ended:
             return Fatal(code="model_protocol", message=f"The model never ended its call {call.call_id!r}.")
-        if call.name in RESERVED:
+        asks = call.name == questions.NAME and questions.may_ask(state)
+        if call.name in RESERVED and not asks:
             return Fatal(code=RESERVED[call.name], message=f"The model called {call.name!r}, which was not offered.")
         opened.append(_open(state, call, index))
+        if asks:
+            fault = _question_fault(opened)
+            if fault is not None:
+                return fault
     refusals = [each.refusal for each in opened if each.refusal is not None]
     if refusals and (state.run_part.strict_calls or state.unreadable_turns >= UNREADABLE_TURNS):
         return Fatal(code=refusals[0].code, message=refusals[0].message)
     return Opened(calls=tuple(opened), unreadable=bool(refusals))
 
 
+def _question_fault(opened: Sequence[OpenCall]) -> Fatal | None:
+    """Why the last call is no question that can be asked: it is the host's own tool, so the run fails (§9)."""
+    call = opened[-1]
+    if questions.prompt_of(call.arguments) is None:
+        message = f"{call.name!r} takes {{'prompt': text}} and nothing else; the model sent other arguments."
+        return Fatal(code="input_request_arguments_invalid", message=message)
+    if any(each.call_id == call.call_id for each in opened[:-1]):
+        return Fatal(code="model_protocol", message=f"The model used the call id {call.call_id!r} twice in one turn.")
+    return None
+
+
 def _open(state: RunState, call: ObservedToolCall, index: int) -> OpenCall:
     arguments, fault = read_arguments(call.arguments)
     tool_id = _resolve(state, call.name)
     refusal = fault
-    if tool_id is None:
+    if tool_id is None and call.name != questions.NAME:
         refusal = Rejected(code="tool_not_found", message=_unknown_tool(state, call.name))
     return OpenCall(
         call_id=call.call_id,

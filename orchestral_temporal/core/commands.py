@@ -2,17 +2,12 @@
 
 from typing import assert_never
 
-from orchestral_temporal.core import batch, ending
+from orchestral_temporal.core import attempts, batch, ending, input_queue, questions
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.limits import COMMANDS_PER_RUN, MESSAGE_CHARACTERS, REFUSALS_KEPT
 from orchestral_temporal.core.reducer import admit
 from orchestral_temporal.core.start import Start, StartRefused, start_refused
-from orchestral_temporal.core.state import (
-    CancelModelCall,
-    ModelOpen,
-    Refusal,
-    ToolsOpen,
-)
+from orchestral_temporal.core.state import Refusal, ToolsOpen
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import RunPart
 from orchestral_temporal.protocol.admission import AgentAdmission, Incompatible, check_compatibility
@@ -21,7 +16,6 @@ from orchestral_temporal.protocol.commands import (
     Cancel,
     CommandAccepted,
     CommandRejected,
-    CommandUnsupported,
     ProviderCommandOutcome,
     ResolveRequest,
     Steer,
@@ -32,6 +26,7 @@ from orchestral_temporal.protocol.errors import (
     ProtocolError,
 )
 from orchestral_temporal.protocol.events import CommandDispositionRecorded, CommandReceived
+from orchestral_temporal.protocol.requests import InputResolution
 from orchestral_temporal.protocol.wal import CommandCommitted
 
 
@@ -52,13 +47,7 @@ def admit_start(start: Start, part: RunPart) -> AgentAdmission:
     except Incompatible as fault:
         raise StartRefused(fault.rejection) from fault
     for content in start.envelope.spec.input:
-        value = content.body.value
-        if (
-            content.media_type != "text/plain"
-            or content.body.kind != "inline"
-            or not isinstance(value, str)
-            or not value
-        ):
+        if not input_queue.is_text(content):
             raise start_refused("The field 'input' must hold non-empty inline text/plain contents in this version.")
     return AgentAdmission(skipped_optional_bindings=found.skipped_optional_bindings)
 
@@ -90,20 +79,35 @@ def arrive(work: Work, command: AgentCommandEnvelope) -> None:
         cause,
     )
     if isinstance(outcome, CommandAccepted):
-        _stop(work, cause)
+        _act(work, command)
 
 
 def _decide(work: Work, command: AgentCommandEnvelope) -> ProviderCommandOutcome:
+    phase = work.state.phase
+    if isinstance(phase, ToolsOpen) and (phase.stopping is not None or phase.expired):
+        return CommandRejected(code=AgentProtocolErrorCode.INVALID_TRANSITION, message="The run is stopping already.")
     match command.payload:
         case Cancel():
-            phase = work.state.phase
-            if isinstance(phase, ToolsOpen) and phase.stopping is not None:
-                return CommandRejected(
-                    code=AgentProtocolErrorCode.INVALID_TRANSITION, message="The run is stopping already."
-                )
             return CommandAccepted()
-        case Steer() | ResolveRequest():
-            return CommandUnsupported(feature=command.payload.type)
+        case Steer() as steer:
+            return input_queue.decide(work.state, command, steer)
+        case ResolveRequest() as answer:
+            return questions.decide(answer)
+        case _:
+            assert_never(command.payload)
+
+
+def _act(work: Work, command: AgentCommandEnvelope) -> None:
+    match command.payload:
+        case Cancel():
+            _stop(work, command.command_id)
+        case Steer() as steer:
+            input_queue.take(work, command, steer)
+        case ResolveRequest(response=answer):
+            phase = work.state.phase
+            assert isinstance(phase, ToolsOpen), "a question is pending only while its turn is open"
+            assert isinstance(answer, InputResolution), "only an input is accepted"
+            batch.answered(work, phase, command, answer)
         case _:
             assert_never(command.payload)
 
@@ -114,8 +118,7 @@ def _stop(work: Work, command_id: str) -> None:
     if isinstance(phase, ToolsOpen):
         batch.stop(work, phase, command_id)
         return
-    if isinstance(phase, ModelOpen):
-        work.want(CancelModelCall())
+    attempts.drop(work)
     ending.cancelled(work, command_id)
 
 

@@ -33,16 +33,17 @@ def add_item(work: Work, item: Item, known: Measure | None = None, *, ours: bool
     """Append an item and return its digest; `ours` marks a text that no start and no activity result holds."""
     header = measure(item) if known is None else known
     state = work.state
-    short = sum(each.size for each in state.headers[state.sent :]) + header.size <= TAIL_BYTES
-    kept = tuple(each for each in state.recent if short or each.ours)
+    sent = state.sent
+    short = sum(each.size for each in state.headers[sent.items :]) + header.size <= TAIL_BYTES
+    kept = tuple(each for each in sent.recent if short or each.ours)
     if short or ours:
-        kept = (*kept, RecentItem(item=item, ours=ours))
-    work.set(headers=(*state.headers, header), recent=kept)
+        kept = (*kept, RecentItem(item=item, known=header, ours=ours))
+    work.set(headers=(*state.headers, header), sent=sent.model_copy(update={"recent": kept}))
     return header.digest
 
 
-def plan(state: RunState, part: ModelPart) -> Plan:
-    """Measure the next request against the window."""
+def plan(state: RunState, part: ModelPart, output_left: int | None = None) -> Plan:
+    """Measure the next request against the window; `output_left` is what the run's budget leaves for an answer."""
     tools = state.tools
     bound = sum(each.bound + FRAME_TOKENS for each in state.headers) + (tools.bound if tools else 0)
     estimate = sum(each.estimate for each in state.headers) + (tools.estimate if tools else 0)
@@ -50,6 +51,7 @@ def plan(state: RunState, part: ModelPart) -> Plan:
     limit = part.max_context_tokens if window is None else min(window, part.max_context_tokens)
     learned = state.capacity
     cap = part.reserved_output_tokens if learned.output_cap is None else learned.output_cap
+    cap = cap if output_left is None else min(cap, output_left)
     budget = limit - cap if learned.input_budget is None else min(limit - cap, learned.input_budget)
     return Plan(bound=bound, estimate=estimate, budget=budget, cap=cap)
 
@@ -67,9 +69,9 @@ def attempt(state: RunState, planned: Plan, number: int) -> ModelAttempt:
         config_digest=state.config_digest,
         part_digest=state.model_digest,
         context=context_digest(state.config_digest, [each.digest for each in state.headers], tools, cap),
-        base=state.base,
-        add=tuple(each.digest for each in state.headers[state.sent :]),
-        tail=tuple(each.item for each in state.recent),
+        base=state.sent.base,
+        add=tuple(each.digest for each in state.headers[state.sent.items :]),
+        tail=tuple(each.item for each in state.sent.recent),
         tools=tools,
         max_output_tokens=cap,
         trace=_trace(state, planned),

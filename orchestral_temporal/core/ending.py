@@ -56,7 +56,7 @@ def remember(
     size = sum(sizes[each] for each in items)
     # Of the record before, a model attempt has carried what the run wrote, and was answered: that stands in history.
     # The attempt after this one may never be sent, or be cancelled before it was.
-    texts = tuple(each.item for each in work.state.recent if each.ours)
+    texts = tuple(each for each in work.state.sent.recent if each.ours)
     work.set(session=_cursor(work).model_copy(update={"texts": texts}))
     _keep(
         work,
@@ -95,6 +95,7 @@ def _append(work: Work, *, close: bool) -> None:
     cursor = _cursor(work)
     if cursor.appending is not None or cursor.closed:
         return
+    named = {item for record in cursor.pending for item in record.items}
     batch = SessionAppend(
         session_id=work.state.start.session_id,
         run_id=work.run_id,
@@ -103,7 +104,7 @@ def _append(work: Work, *, close: bool) -> None:
         first_seq=cursor.appended_seq + 1,
         records=cursor.pending,
         close=close,
-        texts=cursor.texts,
+        texts=tuple(each.item for each in cursor.texts if each.known.digest in named),
     )
     work.set(session=cursor.model_copy(update={"number": batch.number, "appending": batch, "texts": ()}))
     work.want(AppendSession(batch))
@@ -213,6 +214,13 @@ def limit(work: Work, kind: RunLimitKind, text: str) -> None:
             provenance=_provenance(work, work.state.supporting[:1]),
         )
     _incomplete(work, LimitReached(limit=kind), partial)
+
+
+def deadline(work: Work) -> None:
+    """The deadline is reached: nothing is kept of what was on its way (`spec/agent-loop.md` §12, F1, F2)."""
+    reason = LimitReached(limit=RunLimitKind.DEADLINE)
+    event = RunIncomplete(reason=reason, partial_delivery=None)
+    _terminal(work, ids.generic_event_id(work.run_id, "deadline"), event)
 
 
 def interrupted(work: Work, reason: str) -> None:

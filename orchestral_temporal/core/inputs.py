@@ -39,6 +39,11 @@ class CommandArrived:
 
 
 @dataclass(frozen=True)
+class CommandsRead:
+    """Every command at hand has been brought: only now is a steer acted on, so that a burst shares one round."""
+
+
+@dataclass(frozen=True)
 class PayloadRefused:
     """Something arrived that is no command of this run."""
 
@@ -149,6 +154,7 @@ Input = (
     Bound
     | SessionReady
     | CommandArrived
+    | CommandsRead
     | PayloadRefused
     | ModelFinished
     | ModelFailed

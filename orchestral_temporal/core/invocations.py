@@ -33,7 +33,7 @@ from orchestral_temporal.protocol.tools import (
 )
 
 AT_WORK: Final = (CallAt.OPEN, CallAt.UNCERTAIN)
-"""A call that its turn still waits for."""
+"""A call that a worker may still report on."""
 
 
 def tool_of(work: Work, call: OpenCall) -> BoundTool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from orchestral_temporal.protocol.activities import (
     Item,
@@ -34,6 +35,21 @@ _TOOLS = b'{"kind":"tools","tools":'
 
 BYTES_PER_TOKEN = 3
 """The planning estimate of the default meter: one token for three bytes, rounded up (divergence 31)."""
+
+REQUEST_INPUT: Final = ModelToolDefinition(
+    name="orchestral_request_input",
+    description=(
+        "Ask the person behind this task one question and wait for the answer. Use it only when the task cannot go on "
+        "without something that nobody but a person can say."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {"prompt": {"type": "string", "description": "The question, in full."}},
+        "required": ["prompt"],
+        "additionalProperties": False,
+    },
+)
+"""The host's own tool by which a model asks people, offered where `input_requests` is on (`core.questions`)."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +89,13 @@ def system_item(part: RunPart) -> Item | None:
 
 
 def tools_item(part: ToolsPart) -> ToolsItem:
-    """The tools a run offers, ordered by tool id; schemas unchanged."""
+    """The tools a run offers, ordered by tool id, the host's own last; schemas unchanged."""
     schemas = [tool.descriptor.model_schema for tool in part.tools]
-    return ToolsItem(
-        tools=tuple(
-            ModelToolDefinition(name=schema.name, description=schema.description, input_schema=schema.input_schema)
-            for schema in schemas
-        )
+    offered = tuple(
+        ModelToolDefinition(name=schema.name, description=schema.description, input_schema=schema.input_schema)
+        for schema in schemas
     )
+    return ToolsItem(tools=(*offered, REQUEST_INPUT) if part.input_requests else offered)
 
 
 def user_item(content: Sequence[Content]) -> Item:

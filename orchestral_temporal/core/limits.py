@@ -15,6 +15,12 @@ TASK_SECONDS = 4
 COMMAND_BYTES = 262_144
 """UTF-8 bytes of one command: a person's text with room to spare; larger ones belong into a file."""
 
+QUEUED_INPUTS = 128
+"""Steers that may wait at once, queued or not (`stream_buffer` of the agent-loop sheet)."""
+
+QUEUE_BYTES = 524_288
+"""Canonical bytes of the input that waits: all of it rides in one request to a model worker."""
+
 COMMANDS_PER_RUN = 1_000
 """Commands a run takes: each is two journal events in the state, and all must fit one workflow task's two seconds."""
 

@@ -4,7 +4,7 @@ Total by construction: every input has an answer in every phase; what comes too 
 longer open, changes nothing.
 """
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from orchestral_temporal.core import attempts, batch, commands, context, ending, turn
 from orchestral_temporal.core.fold import Work
@@ -13,6 +13,7 @@ from orchestral_temporal.core.inputs import (
     BatchRefused,
     Bound,
     CommandArrived,
+    CommandsRead,
     Input,
     ModelFailed,
     ModelFinished,
@@ -29,7 +30,6 @@ from orchestral_temporal.core.items import measure, system_item, tools_item, use
 from orchestral_temporal.core.reducer import begin as begin_run
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.core.state import (
-    CancelModelCall,
     Ended,
     ModelOpen,
     ModelWaiting,
@@ -38,12 +38,16 @@ from orchestral_temporal.core.state import (
     SessionCursor,
     Step,
     ToolsOpen,
+    WakeAt,
 )
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import Binding, Fence, RunPart
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.events import ResourceBindingSkipped, RunAccepted, RunStarted
 from orchestral_temporal.protocol.run import AgentStartRequest
+
+DEADLINE: Final = "deadline"
+"""The timer of the run's deadline."""
 
 
 def begin(start: Start, part: RunPart, binding: Binding) -> Step:
@@ -76,6 +80,9 @@ def begin(start: Start, part: RunPart, binding: Binding) -> Step:
     )
     for skip in admission.skipped_optional_bindings:
         work.host(ids.host_resource_skip_id(start.run_id, skip.binding_id), ResourceBindingSkipped(skip=skip))
+    deadline = spec.limits.deadline_unix_ms
+    if deadline is not None:
+        work.want(WakeAt(DEADLINE, deadline))
     _bind(work, binding)
     return work.step()
 
@@ -100,6 +107,8 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
         case CommandArrived(command):
             work.set(received=state.received + 1)
             commands.arrive(work, command)
+        case CommandsRead():
+            attempts.interrupt(work)
         case PayloadRefused(name, reason):
             work.set(received=state.received + 1)
             commands.note_refusal(work, name, reason)
@@ -161,7 +170,10 @@ def _start_when_ready(work: Work) -> None:
     started = ids.generic_event_id(work.run_id, "started")
     work.provider((started, RunStarted(), None))
     work.set(supporting=(started,))
-    attempts.open_round(work)
+    if work.state.expired:
+        ending.deadline(work)
+    else:
+        attempts.open_round(work)
 
 
 def _model_ended(work: Work, phase: ModelOpen, given: ModelFinished | ModelFailed | ModelLost) -> None:
@@ -185,19 +197,34 @@ def _session_lost(work: Work, message: str) -> None:
             commands.note_refusal(work, "session", message)
         case ToolsOpen() as tools:
             batch.fail_when_settled(work, tools, message)
-        case ModelOpen():
-            work.want(CancelModelCall())
-            ending.session_lost(work, message)
         case _:
+            attempts.drop(work)
             ending.session_lost(work, message)
 
 
 def _time_reached(work: Work, timer: str) -> None:
+    if timer == DEADLINE:
+        _deadline_reached(work)
+        return
     match work.state.phase:
         case ModelWaiting() as waiting:
             attempts.retry_due(work, waiting, timer)
         case ToolsOpen() as tools:
             batch.grace_over(work, tools, timer)
+        case _:
+            pass
+
+
+def _deadline_reached(work: Work) -> None:
+    """End the run, unless something has ended it before: the first of all stops wins (F1, F2, §12)."""
+    match work.state.phase:
+        case Preparing():
+            work.set(expired=True)  # the input is committed all the same, and the start is on record
+        case ToolsOpen(closing=False) as tools:
+            batch.expire(work, tools)
+        case ModelOpen() | ModelWaiting():
+            attempts.drop(work)
+            ending.deadline(work)
         case _:
             pass
 

@@ -26,6 +26,7 @@ from orchestral_temporal.protocol.activities import (
     ToolRequest,
     ToolsPart,
 )
+from orchestral_temporal.protocol.content import Content
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.model import ModelUsage
 from orchestral_temporal.protocol.tools import Rejected, ToolIdempotency
@@ -39,6 +40,7 @@ class CallAt(StrEnum):
     WAITING = "waiting"
     OPEN = "open"
     UNCERTAIN = "uncertain"
+    ASKING = "asking"
     SETTLED = "settled"
     UNKNOWN = "unknown"
 
@@ -68,6 +70,22 @@ class OpenCall(Word):
     reason: str = ""
 
 
+class RecentItem(Word):
+    """The text of an item that no attempt has carried yet; `ours` when it stands nowhere else in the history."""
+
+    item: Item
+    known: Measure
+    ours: bool
+
+
+class Sent(Word):
+    """How far the attempts so far have told a context: its name, how many items, and texts that none has carried."""
+
+    base: str | None = None
+    items: int = 0
+    recent: tuple[RecentItem, ...] = ()
+
+
 class Preparing(Word):
     """Some part of the authority or the session is still missing."""
 
@@ -77,10 +95,12 @@ class Preparing(Word):
 class ModelOpen(Word):
     """A model attempt is on its way: the `attempt`-th of its round, after `retry` retries.
 
-    In tokens: `bound` and `estimate` of its request, its input `budget` and its output `cap`.
+    In tokens: `bound` and `estimate` of its request, its input `budget` and its output `cap`. `before` is what the run
+    had sent before this attempt: one that is voided may never have been sent.
     """
 
     at: Literal["model"] = "model"
+    before: Sent
     attempt: int
     retry: int = 0
     bound: int
@@ -102,7 +122,8 @@ class ToolsOpen(Word):
     """The calls of one turn and the digests of the results committed so far, in call order.
 
     The calls from `index` to before `end` are the group at work (divergence 4): side by side if there is more than one.
-    `stopping` is the cancel command that waits for their end, `failing` the sentence of a failure that does.
+    `stopping` is the cancel command that waits for their end, `failing` the sentence of a failure that does; `expired`
+    says that the deadline does.
     """
 
     at: Literal["tools"] = "tools"
@@ -113,11 +134,12 @@ class ToolsOpen(Word):
     results: tuple[str, ...] = ()
     stopping: str | None = None
     failing: str | None = None
+    expired: bool = False
 
     @property
     def closing(self) -> bool:
         """Whether the run only waits for what is at work, to end then."""
-        return self.stopping is not None or self.failing is not None
+        return self.stopping is not None or self.failing is not None or self.expired
 
 
 class Ended(Word):
@@ -132,7 +154,7 @@ Phase = Annotated[Preparing | ModelOpen | ModelWaiting | ToolsOpen | Ended, Fiel
 class SessionCursor(Word):
     """This run's part of the session journal: what waits, and where the entity stands.
 
-    `texts` are the items of the newest record that waits which the run itself wrote.
+    `texts` are what stood nowhere else in the history when the newest record was kept.
     """
 
     first_seq: int = 1
@@ -141,9 +163,18 @@ class SessionCursor(Word):
     number: int = 0
     appended_seq: int = 0
     pending: tuple[PendingRecord, ...] = ()
-    texts: tuple[Item, ...] = ()
+    texts: tuple[RecentItem, ...] = ()
     appending: SessionAppend | None = None
     closed: bool = False
+
+
+class QueuedInput(Word):
+    """A steer that the loop has not taken yet; a `deferred` one interrupts nothing. `size` in canonical bytes."""
+
+    command_id: str
+    content: tuple[Content, ...]
+    size: int
+    deferred: bool
 
 
 class Refusal(Word):
@@ -151,13 +182,6 @@ class Refusal(Word):
 
     name: str
     reason: str
-
-
-class RecentItem(Word):
-    """The text of an item that no attempt has carried yet; `ours` when it stands nowhere else in the history."""
-
-    item: Item
-    ours: bool
 
 
 class Capacity(Word):
@@ -191,9 +215,7 @@ class RunState(Word):
     phase: Phase = Preparing()
     round: int = 0
     headers: tuple[Measure, ...] = ()
-    base: str | None = None
-    sent: int = 0
-    recent: tuple[RecentItem, ...] = ()
+    sent: Sent = Sent()
     usage: ModelUsage = ModelUsage()
     capacity: Capacity = Capacity()
     tool_calls: int = 0
@@ -201,6 +223,8 @@ class RunState(Word):
     last_stored: StoredText | None = None
     supporting: tuple[str, ...] = ()
     unreadable_turns: int = 0
+    expired: bool = False
+    queue: tuple[QueuedInput, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     commands: int = 0
     received: int = 0
@@ -246,6 +270,14 @@ class WakeAfter:
 
 
 @dataclass(frozen=True)
+class WakeAt:
+    """Bring `TimeReached` at a moment, in milliseconds since 1970; at once if it is past."""
+
+    timer: str
+    unix_ms: int
+
+
+@dataclass(frozen=True)
 class StopTimer:
     """Forget a timer."""
 
@@ -259,7 +291,7 @@ class AppendSession:
     batch: SessionAppend
 
 
-Effect = CallModel | CancelModelCall | InvokeTool | CancelToolCall | WakeAfter | StopTimer | AppendSession
+Effect = CallModel | CancelModelCall | InvokeTool | CancelToolCall | WakeAfter | WakeAt | StopTimer | AppendSession
 
 
 EffectAt = Literal["prepared", "invoked", "lost", "observed", "committed", "unknown_effect"]

@@ -1,6 +1,6 @@
 """A finished turn: count it, act on its finish reason (`spec/agent-loop.md` §5 P9–P11, §7, §8)."""
 
-from orchestral_temporal.core import attempts, batch, context, ending
+from orchestral_temporal.core import attempts, batch, budgets, calls, context, ending
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import assistant_item
 from orchestral_temporal.core.state import ModelOpen
@@ -20,15 +20,11 @@ def observe(work: Work, phase: ModelOpen, result: ModelResult) -> None:
         ids.wal_observed_id(work.run_id, state.round),
         ModelAttemptObserved(round=state.round, request_id=request_id, observation=observation),
     )
-    reported = observation.usage or ModelUsage()
-    if reported.output_tokens is not None and reported.output_tokens > phase.cap:
-        ending.fail(
-            work,
-            "model_output_usage_exceeded_reservation",
-            f"The model reports {reported.output_tokens} output tokens; {phase.cap} were reserved.",
-        )
+    fault = budgets.breach(state, phase, observation.usage)
+    if fault is not None:
+        ending.fail(work, *fault)
         return
-    attempts.charge(work, reported)
+    attempts.charge(work, observation.usage or ModelUsage())
     learned = state.capacity
     # An input that never had to shrink is free again; a smaller output cap stays (`spec/agent-loop.md` §4).
     budget = learned.input_budget if learned.input_shrunk else None
@@ -74,4 +70,17 @@ def _answer(work: Work, observation: ModelObservation, result: ModelResult) -> N
         request_id=ids.model_request_id(work.run_id, work.state.round),
         usage=observation.usage,
     )
-    ending.deliver(work)
+    if work.state.queue:
+        _go_on(work, observation)
+    else:
+        ending.deliver(work)
+
+
+def _go_on(work: Work, observation: ModelObservation) -> None:
+    """Input that nobody has read waits: the answer stays in the session, and is not delivered (`SteerPending`, §13)."""
+    reached = calls.last_step(work.state)
+    if reached is not None:
+        ending.limit(work, reached, observation.response)
+        return
+    attempts.commit_boundary(work, work.state.round + 1)
+    attempts.open_round(work)

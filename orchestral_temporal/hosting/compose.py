@@ -160,6 +160,7 @@ def _plan(
         ceilings=_limits(agent.limits),
         run_limits=_limits(agent.run_limits),
         strict_calls=agent.strict_calls,
+        input_requests=agent.input_requests,
         context_tokens=agent.model.context_tokens,
         max_output_tokens=agent.model.max_output_tokens,
         retry=ModelRetryPolicy.model_validate(agent.model.retry.model_dump()),

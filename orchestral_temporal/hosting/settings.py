@@ -18,7 +18,6 @@ from orchestral_temporal.hosting.values import (
     File,
     Folder,
     Name,
-    NoInputRequests,
     NoSkills,
     PortOrOff,
     Scalar,
@@ -187,6 +186,13 @@ class LimitSettings(Section):
     max_tool_calls: Count | None = None
 
 
+class RunLimitSettings(LimitSettings):
+    """A run's limits where it brings none of its own."""
+
+    max_input_tokens: Count | None = None
+    max_output_tokens: Count | None = None
+
+
 class AgentSettings(Section):
     """One agent."""
 
@@ -195,9 +201,9 @@ class AgentSettings(Section):
     tools: tuple[Tool, ...] = ()
     policy: PolicySettings = PolicySettings()
     limits: LimitSettings = LimitSettings()
-    run_limits: LimitSettings = LimitSettings()
+    run_limits: RunLimitSettings = RunLimitSettings()
     skills: NoSkills = ()
-    input_requests: NoInputRequests = False
+    input_requests: bool = False
     strict_calls: bool = False
 
     @property

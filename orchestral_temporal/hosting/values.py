@@ -236,12 +236,6 @@ def _no_skills(value: object) -> tuple[str, ...]:
     raise fault("must be empty or absent: skills are not in this version yet")
 
 
-def _no_input_requests(value: object) -> bool:
-    if value is False:
-        return False
-    raise fault("must be false or absent: questions from the model are not in this version yet")
-
-
 Name = Annotated[str, BeforeValidator(_name)]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
@@ -257,4 +251,3 @@ Url = Annotated[str, BeforeValidator(_url)]
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 Tool = Annotated[str, BeforeValidator(_tool)]
 NoSkills = Annotated[tuple[str, ...], PlainValidator(_no_skills)]
-NoInputRequests = Annotated[bool, PlainValidator(_no_input_requests)]

@@ -83,10 +83,11 @@ class BoundTool(Word):
 
 
 class ToolsPart(Word):
-    """What the tool worker binds, tools ordered by id."""
+    """What the tool worker binds, tools ordered by id; `input_requests`: the model may ask people."""
 
     tools: tuple[BoundTool, ...] = ()
     grant: ToolPolicyBounds = ToolPolicyBounds()
+    input_requests: bool = Field(default=False, exclude_if=lambda asks: not asks)
 
 
 class BindRequest(Word):

@@ -9,6 +9,7 @@ from typing import Final
 from orchestral_temporal.core.start import start_refused
 from orchestral_temporal.ports import ModelBackend, ReconcilingTool, TokenMeter, Tool
 from orchestral_temporal.protocol.activities import BoundTool, ModelPart, Role, RunPart, ToolsPart
+from orchestral_temporal.protocol.commands import INPUT_QUEUE
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits, requested_kinds
@@ -19,6 +20,7 @@ from orchestral_temporal.protocol.run import (
     CancelSupport,
     ControlCapabilities,
     EffectMediation,
+    PendingRequestKind,
     ProtocolVersion,
     seal_descriptor,
 )
@@ -27,8 +29,14 @@ from orchestral_temporal.runtime.meter import DESCRIPTOR as METER
 from orchestral_temporal.runtime.meter import ByteMeter
 from orchestral_temporal.runtime.tool_call import ToolGuard
 
-CARRIED_OUT: Final = (RunLimitKind.MODEL_STEPS, RunLimitKind.TOOL_CALLS)
-"""The limits that this version keeps."""
+CARRIED_OUT: Final = tuple(kind for kind in RunLimitKind if kind is not RunLimitKind.COST)
+"""The limits of a run that this version keeps; cost has no price policy yet."""
+
+CEILINGS: Final = (RunLimitKind.MODEL_STEPS, RunLimitKind.TOOL_CALLS)
+"""Those that a host may set for every run."""
+
+DEFAULTS: Final = (*CEILINGS, RunLimitKind.INPUT_TOKENS, RunLimitKind.OUTPUT_TOKENS)
+"""Those that an agent may give to a run which brings none: a moment in time is none of them."""
 
 PROVIDER_ID: Final = "orchestral-temporal"
 
@@ -130,6 +138,7 @@ class AgentPlan:
     ceilings: RunLimits = NO_LIMITS
     run_limits: RunLimits = NO_LIMITS
     strict_calls: bool = False
+    input_requests: bool = False
     context_tokens: int = CONTEXT_TOKENS
     max_output_tokens: int = OUTPUT_TOKENS
     retry: ModelRetryPolicy = RETRY
@@ -190,21 +199,25 @@ def _tools(plan: AgentPlan) -> HostedTools:
         )
         for each in guard.tools
     )
-    return HostedTools(part=ToolsPart(tools=bound, grant=_grant(plan)), guard=guard, roots=plan.roots)
+    return HostedTools(
+        part=ToolsPart(tools=bound, grant=_grant(plan), input_requests=plan.input_requests),
+        guard=guard,
+        roots=plan.roots,
+    )
 
 
 def _check_limits(plan: AgentPlan) -> None:
     """A budget that nobody watches is worse than none: only what this version carries out may be set."""
-    for limits in (plan.ceilings, plan.run_limits):
+    for limits, name, known in ((plan.ceilings, "limits", CEILINGS), (plan.run_limits, "run_limits", DEFAULTS)):
         for kind in requested_kinds(limits):
-            if kind not in CARRIED_OUT:
-                message = f"The agent {plan.name!r} sets the limit {kind}, which this version does not carry out."
-                refuse(AgentProtocolErrorCode.UNSUPPORTED, f"{message} It knows model steps and tool calls.")
+            if kind not in known:
+                message = f"The agent {plan.name!r} sets the limit {kind} in its {name}, where it is not carried out."
+                refuse(AgentProtocolErrorCode.UNSUPPORTED, f"{message} Known there are: {', '.join(known)}.")
 
 
 def _descriptor(plan: AgentPlan) -> AgentDescriptor:
     """What the agent declares: only what this version carries out."""
-    limits = (RunLimitKind.MODEL_STEPS, *((RunLimitKind.TOOL_CALLS,) if plan.tools else ()))
+    limits = tuple(kind for kind in CARRIED_OUT if plan.tools or kind is not RunLimitKind.TOOL_CALLS)
     return AgentDescriptor(
         provider_id=PROVIDER_ID,
         agent_id=plan.name,
@@ -213,10 +226,12 @@ def _descriptor(plan: AgentPlan) -> AgentDescriptor:
         capabilities=AgentCapabilities(
             session_reuse=True,
             structured_output=False,
-            controls=ControlCapabilities(steer=False, cancel=CancelSupport.CONFIRMED, recover=True),
+            controls=ControlCapabilities(steer=True, cancel=CancelSupport.CONFIRMED, recover=True),
+            pending_request_kinds=(PendingRequestKind.INPUT,) if plan.input_requests else (),
             supported_limits=limits,
             effect_mediation=EffectMediation.HOST_MEDIATED if plan.tools else EffectMediation.NONE,
         ),
+        extensions={INPUT_QUEUE: {"version": 1}},
     )
 
 

@@ -9,27 +9,27 @@ from typing import Final
 
 from temporalio.client import (
     Client,
-    RPCTimeoutOrCancelledError,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowUpdateFailedError,
 )
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from orchestral_temporal.core.effect_notes import CallEffect
 from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import EffectSettled
 from orchestral_temporal.protocol.base import Json, JsonObject
-from orchestral_temporal.protocol.commands import Cancel, CommandAck, seal_command
+from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, CommandAck, ResolveRequest, seal_command
+from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.requests import InputResolution
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
 from orchestral_temporal.protocol.words import dump, parse_value
-from orchestral_temporal.temporal import names
-from orchestral_temporal.temporal.client_errors import refused, result_of
+from orchestral_temporal.temporal import commanding, names
+from orchestral_temporal.temporal.client_errors import result_of
+from orchestral_temporal.temporal.commanding import QueuedInput
 from orchestral_temporal.temporal.connecting import connected
 from orchestral_temporal.temporal.converter import converted
 from orchestral_temporal.temporal.effects import read_effects, settle_effect
@@ -270,27 +270,49 @@ class RunHandle:
             ProtocolError: the run has ended (terminal_run), or it refuses the command.
             ContinuityUnknown: no worker took the command in time; ask `ack` later.
         """
-        command = seal_command(command_id or f"cancel-{uuid.uuid4()}", self.run_id, Cancel(reason=reason))
-        try:
-            value: Json = await self._handle.execute_update(
-                names.UPDATE_SUBMIT,
-                command,
-                id=command.command_id,
-                result_type=dict,
-                rpc_timeout=patience or RPC_TIMEOUT,
-            )
-        except WorkflowUpdateFailedError as failed:
-            if isinstance(failed.cause, ApplicationError) and failed.cause.type == "AcceptedUpdateCompletedWorkflow":
-                return await self.ack(command.command_id)
-            refused(failed)
-        except (RPCError, RPCTimeoutOrCancelledError) as fault:
-            if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
-                raise fault.__cause__ from None
-            if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
-                refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {self.run_id!r} has ended or does not exist.")
-            await self._handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=RPC_TIMEOUT)
-            raise ContinuityUnknown("The cancel is on its way; no worker has acknowledged it yet.") from None
-        return parse_value(CommandAck, value)
+        command = seal_command(command_id or commanding.new_id("cancel"), self.run_id, Cancel(reason=reason))
+        return await self._submit(command, patience or RPC_TIMEOUT)
+
+    async def steer(self, text: str, *, command_id: str | None = None) -> CommandAck:
+        """Tell the run something now: it voids the open model attempt, and running tools are left alone (C3).
+
+        Raises:
+            ProtocolError: the run has ended (terminal_run), or it refuses the command.
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        return await self._submit(commanding.steer(self.run_id, text, command_id))
+
+    async def enqueue(self, text: str, *, command_id: str | None = None) -> QueuedInput:
+        """Tell the run something when its model has answered; it can be replaced or withdrawn until then (C7).
+
+        Raises:
+            ProtocolError: the run has ended (terminal_run), or it refuses the command.
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        ack = await self._submit(commanding.steer(self.run_id, text, command_id, {"operation": "enqueue"}))
+        return QueuedInput(self.run_id, ack, self._submit)
+
+    async def replace(self, queued: str, text: str, *, command_id: str | None = None) -> QueuedInput:
+        """As `QueuedInput.replace`, by the id of the command that queued it."""
+        return await commanding.replace(self.run_id, queued, text, command_id, self._submit)
+
+    async def withdraw(self, queued: str, *, command_id: str | None = None) -> CommandAck:
+        """As `QueuedInput.withdraw`, by the id of the command that queued it."""
+        return await commanding.withdraw(self.run_id, queued, command_id, self._submit)
+
+    async def answer(self, request_id: str, text: str, *, command_id: str | None = None) -> CommandAck:
+        """Answer a question of the run (D1).
+
+        Raises:
+            ProtocolError: the run has ended, or no such question is pending (request_not_found).
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        response = ResolveRequest(response=InputResolution(content=(text_content(text),)))
+        name = command_id or commanding.new_id("answer")
+        return await self._submit(seal_command(name, self.run_id, response, request_id=request_id))
+
+    async def _submit(self, command: AgentCommandEnvelope, patience: timedelta = RPC_TIMEOUT) -> CommandAck:
+        return await commanding.submit(self._handle, command, patience, self.ack)
 
     async def ack(self, command_id: str) -> CommandAck:
         """A command's acknowledgement, while the run goes on and after it has ended (C2)."""

@@ -84,7 +84,8 @@ def _listed(found: WorkflowExecution) -> Listed:
     known = found.typed_search_attributes
     said = known.get(visibility.STATUS)
     status = AgentRunStatus(said) if said in set(AgentRunStatus) else None
-    if status not in _ENDED:
+    waits = status is AgentRunStatus.WAITING and found.status is RUNNING
+    if status not in _ENDED and not waits:
         status = AgentRunStatus.RUNNING if found.status is RUNNING else _CUT_OFF.get(found.status)
     return Listed(
         run_id=found.id,

@@ -15,6 +15,7 @@ from temporalio.workflow import ActivityHandle
 from orchestral_temporal.core.inputs import (
     Bound,
     CommandArrived,
+    CommandsRead,
     Input,
     OutcomeArrived,
     PayloadRefused,
@@ -62,10 +63,12 @@ class AgentRun:
     def __init__(self) -> None:
         self._state: RunState | None = None
         self._held: list[Input] = []
+        self._unread = False
         self._timeouts = Timeouts()
         self._binding: Binding | None = None
         self._under_way = UnderWay()
         self._wal: list[JsonObject] = []
+        self._waiting: tuple[str, ...] = ()
 
     @workflow.run
     async def run(self, *given: Any) -> JsonObject:  # pyright: ignore[reportExplicitAny] -- what a stranger sent
@@ -199,13 +202,13 @@ class AgentRun:
         except ProtocolError as fault:
             self._bring(PayloadRefused(name, fault.error.message))
         else:
-            self._bring(CommandArrived(command))
+            self._command(command)
 
     @workflow.update(dynamic=True)
     async def on_update(self, name: str, args: Sequence[RawValue]) -> JsonObject:
         """Take a command and answer with its acknowledgement."""
         command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
-        self._bring(CommandArrived(command))
+        self._command(command)
         await workflow.wait_condition(lambda: self._state is not None)
         return self._ack(command)
 
@@ -233,6 +236,10 @@ class AgentRun:
     def _place(self) -> int:
         return (self._state.received if self._state is not None else 0) + len(self._held) + 1
 
+    def _command(self, command: AgentCommandEnvelope) -> None:
+        self._unread = True
+        self._bring(CommandArrived(command))
+
     def _bring(self, given: Input) -> None:
         if self._state is None:
             self._held.append(given)
@@ -247,7 +254,16 @@ class AgentRun:
             recorder(step)
         for effect in step.effects:
             self._under_way.carry_out(effect, self._bound)
-        workflow.set_current_details(visibility.details(step.state, status(step.state.run)))
+        workflow.set_current_details(visibility.details(step.state))
+        self._show_waiting(step.state)
+        for given in self._under_way.past():
+            self._bring(given)
+
+    def _show_waiting(self, state: RunState) -> None:
+        waiting = visibility.waiting_for(state)
+        if waiting != self._waiting and self._binding is not None and self._binding.attributes:
+            self._waiting = waiting
+            workflow.upsert_search_attributes(visibility.while_waiting(state, waiting))
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -269,7 +285,7 @@ class AgentRun:
         """Wait, and meanwhile bring what activities answer; Temporal's own cancel is a command like any other."""
         while not done():
             try:
-                await workflow.wait_condition(lambda: done() or self._under_way.answered)
+                await workflow.wait_condition(lambda: done() or self._under_way.answered or self._unread)
             except asyncio.CancelledError:
                 reason = workflow.cancellation_reason()
                 if reason is None:  # not a request to cancel: this worker forgets the run, another will go on
@@ -277,6 +293,9 @@ class AgentRun:
                 self._cancelled(reason)
             for given in self._under_way.answers():
                 self._bring(given)
+            if self._unread:  # an answer that is there already is worth more than the steer that would void it
+                self._unread = False
+                self._bring(CommandsRead())
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""
@@ -286,7 +305,7 @@ class AgentRun:
             workflow.info().workflow_id,
             0,
         )
-        self._bring(CommandArrived(value))
+        self._command(value)
 
     def _show_status(self) -> None:
         """Say that the run is over, also while its session does not yet take the last records (`answers.md` 13)."""

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
+from temporalio import workflow
 from temporalio.workflow import ActivityHandle
 
 from orchestral_temporal.core.inputs import BatchAppended, BatchRefused, Input, TimeReached
@@ -16,9 +17,13 @@ from orchestral_temporal.core.state import (
     InvokeTool,
     StopTimer,
     WakeAfter,
+    WakeAt,
 )
 from orchestral_temporal.protocol.activities import Binding, ModelResult, SessionAppended, ToolObservation
 from orchestral_temporal.temporal import dispatch, failures, names
+
+LONGEST_TIMER: Final = 10 * 366 * 86_400.0
+"""Seconds; no run lives to see a later moment, and a server may refuse to wait for it."""
 
 Answer = TypeVar("Answer")
 
@@ -32,6 +37,7 @@ class UnderWay:
         self._append: tuple[int, ActivityHandle[SessionAppended]] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due: list[str] = []
+        self._past: list[str] = []
 
     def carry_out(self, effect: Effect, bound: Binding) -> None:
         """Start, cancel or stop what an effect names."""
@@ -51,16 +57,32 @@ class UnderWay:
                 if invocation_id in self._tools:
                     _, call = self._tools[invocation_id]
                     call.cancel()
-            case WakeAfter(timer, ms):
-                self._stop(timer)
-                self._timers[timer] = asyncio.get_running_loop().call_later(ms / 1000, self._fired, timer)
-            case StopTimer(timer):
-                self._stop(timer)
+            case WakeAfter() | WakeAt() | StopTimer():
+                self._set_timer(effect)
             case AppendSession(batch):
                 handle = dispatch.keep(names.APPEND_SESSION, batch, SessionAppended, bound.timeouts)
                 self._append = (batch.number, handle)
             case _:
                 assert_never(effect)
+
+    def _set_timer(self, effect: WakeAfter | WakeAt | StopTimer) -> None:
+        self._stop(effect.timer)
+        match effect:
+            case WakeAfter(timer, ms):
+                self._call_later(timer, ms / 1000)
+            case WakeAt(timer, unix_ms):
+                left = unix_ms / 1000 - workflow.time()
+                if left <= 0:
+                    self._past.append(timer)
+                elif left < LONGEST_TIMER:
+                    self._call_later(timer, left)
+            case StopTimer():
+                pass
+            case _:
+                assert_never(effect)
+
+    def _call_later(self, timer: str, seconds: float) -> None:
+        self._timers[timer] = asyncio.get_running_loop().call_later(seconds, self._fired, timer)
 
     def _look_away(self, invocation_id: str) -> None:
         """An attempt that another one takes the place of was cancelled; what it still says is looked at by nobody."""
@@ -76,6 +98,12 @@ class UnderWay:
         running = self._timers.pop(timer, None)
         if running is not None:
             running.cancel()
+
+    def past(self) -> Iterator[Input]:
+        """The moments that were past when they were named, each once: nothing may come before them."""
+        past, self._past = self._past, []
+        for timer in past:
+            yield TimeReached(timer)
 
     @property
     def answered(self) -> bool:

@@ -1,6 +1,7 @@
 """What people see in lists, timelines and headers: attributes, summaries, details (decisions 25 and 26)."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -8,10 +9,13 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAtt
 
 from orchestral_temporal.core.effect_notes import settle_command
 from orchestral_temporal.core.invocations import AT_WORK
+from orchestral_temporal.core.items import inline_text
 from orchestral_temporal.core.limits import ATTRIBUTE_BYTES, SUMMARY_BYTES
+from orchestral_temporal.core.projection import request_of, status
 from orchestral_temporal.core.state import CallAt, ModelOpen, ModelWaiting, OpenCall, RunState, ToolsOpen
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.events import RunFailed
+from orchestral_temporal.protocol.requests import InputRequest, request_kind
 from orchestral_temporal.temporal import names
 
 STATUS = SearchAttributeKey.for_keyword(names.ATTRIBUTE_STATUS)
@@ -41,6 +45,9 @@ _SECRET_VALUE = re.compile(
 
 FAILURE_BYTES: Final = 1_000
 """UTF-8 bytes of a failure's message in the details of a run; its whole stands in the result."""
+
+PROMPT_BYTES: Final = 1_000
+"""UTF-8 bytes of a question in the details of a run; its whole stands in the run's view."""
 
 _SECRET_KEY = re.compile(r"key|token|secret|password|passwd|auth|credential|cookie", re.IGNORECASE)
 
@@ -102,6 +109,18 @@ def at_end(state: RunState, status: str) -> list[SearchAttributeUpdate[str]]:
     return [STATUS.value_set(status), *named]
 
 
+def waiting_for(state: RunState) -> tuple[str, ...]:
+    """The kinds of what a run waits for from people, each once: `input`, later `approval`."""
+    return tuple(sorted({str(request_kind(request_of(state.run, each))) for each in state.run.pending}))
+
+
+def while_waiting(
+    state: RunState, kinds: Sequence[str]
+) -> list[SearchAttributeUpdate[str] | SearchAttributeUpdate[Sequence[str]]]:
+    """The attributes when what people are asked has changed: so one list query shows what waits for a person."""
+    return [STATUS.value_set(str(status(state.run))), WAITING.value_set(list(kinds))]
+
+
 def client_pairs(agent: str, session_id: str, tenant: str | None) -> list[SearchAttributePair[str]]:
     """The attributes that a client can set at the start."""
     pairs = [
@@ -125,9 +144,21 @@ def _call_line(call: OpenCall, state: RunState) -> str:
     return f"- {named}): nobody can say whether it took effect; when the run has ended, `{remedy}` tells the session"
 
 
-def details(state: RunState, status: str) -> str:
+def answer_command(run_id: str, request_id: str) -> str:
+    """What a person types to answer a question, up to the answer itself."""
+    return shlex.join(["orchestral", "answer", run_id, request_id])
+
+
+def _question_line(state: RunState, request_id: str) -> str:
+    payload = request_of(state.run, request_id).payload
+    prompt = " ".join(inline_text(each) for each in payload.prompt) if isinstance(payload, InputRequest) else ""
+    command = answer_command(state.start.run_id, request_id)
+    return f"- asks: {cut(prompt, PROMPT_BYTES)} — `{command} TEXT` answers"
+
+
+def details(state: RunState) -> str:
     """The current details of a run as Markdown: status, what is going on, usage against limits."""
-    lines = [f"**{status}** · round {state.round} · {state.tool_calls} tool calls"]
+    lines = [f"**{status(state.run)}** · round {state.round} · {state.tool_calls} tool calls"]
     match state.phase:
         case ModelOpen(attempt=attempt):
             lines.append(f"- the model is answering (attempt {attempt})")
@@ -135,6 +166,7 @@ def details(state: RunState, status: str) -> str:
             lines.append(f"- the model failed and is asked again soon (retry {retry}): {cut(reason, 200)}")
         case ToolsOpen(calls=calls):
             lines.extend(_call_line(call, state) for call in calls if call.at in (*AT_WORK, CallAt.UNKNOWN))
+            lines.extend(_question_line(state, each) for each in state.run.pending)
         case _:
             pass
     last = state.run.records[-1].event.payload if state.run.records else None

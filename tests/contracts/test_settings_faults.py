@@ -227,8 +227,8 @@ FAULTS = [
         "1: agents.a.skills must be empty or absent: skills are not in this version yet.",
     ),
     (
-        "agents: {a: {input_requests: true}}",
-        "1: agents.a.input_requests must be false or absent: questions from the model are not in this version yet.",
+        "agents: {a: {input_requests: perhaps}}",
+        "1: agents.a.input_requests must be true or false, not text.",
     ),
     ("agents: {a: {}, a: {}}", "1: agents.a is there twice."),
     ("agents: {5: {}}", "1: agents has a key that is not text; put it in quotes."),

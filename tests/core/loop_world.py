@@ -47,6 +47,7 @@ from orchestral_temporal.protocol.activities import (
     ToolsPart,
 )
 from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import INPUT_QUEUE
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import (
     ModelCapabilities,
@@ -127,10 +128,11 @@ def run_part(**changes: object) -> RunPart:
         capabilities=AgentCapabilities(
             session_reuse=True,
             structured_output=False,
-            controls=ControlCapabilities(steer=False, cancel=CancelSupport.CONFIRMED, recover=True),
+            controls=ControlCapabilities(steer=True, cancel=CancelSupport.CONFIRMED, recover=True),
             supported_limits=(RunLimitKind.MODEL_STEPS, RunLimitKind.TOOL_CALLS),
             effect_mediation=EffectMediation.HOST_MEDIATED,
         ),
+        extensions={INPUT_QUEUE: {"version": 1}},
     )
     part = RunPart(binding_ref=BINDING, descriptor=seal_descriptor(descriptor), instructions="Be brief.")
     return part.model_copy(update=changes)

@@ -40,7 +40,7 @@ from orchestral_temporal.core.state import (
     ToolsOpen,
 )
 from orchestral_temporal.protocol.activities import SessionAppended, SessionOpened, ToolObservation
-from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Cancel, Steer, seal_command
+from orchestral_temporal.protocol.commands import Cancel, Steer, seal_command
 from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode
 from orchestral_temporal.protocol.limits import RunLimits
@@ -575,17 +575,6 @@ def test_a_command_to_an_ended_run_is_refused() -> None:
     made.bring(cancel())
     assert len(made.events) == events
     assert made.state.refusals[-1].reason.startswith("terminal_run")
-
-
-def test_a_command_of_a_later_version_is_answered_as_unsupported() -> None:
-    """A steer is received and gets its disposition, though this version does not steer."""
-    made = world()
-    steer: AgentCommandEnvelope = seal_command("s1", RUN, Steer(content=(text_content("go on"),)))
-    made.bring(CommandArrived(steer))
-    acks = result(made.state)["acks"]
-    assert isinstance(acks, list)
-    assert isinstance(acks[0], dict)
-    assert acks[0]["state"] == {"state": "unsupported", "recorded_seq": 4, "feature": "steer"}
 
 
 def test_a_run_takes_a_bounded_number_of_commands() -> None:

@@ -19,7 +19,7 @@ from orchestral_temporal.protocol.model import (
     ObservedToolCall,
 )
 from tests.sim.clock import Process
-from tests.sim.setting import NAMES
+from tests.sim.setting import ASKS, NAMES
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -135,6 +135,9 @@ class Backend:
     def _call(self, index: int) -> ObservedToolCall:
         random = self._world.random
         readable = random.random() < 0.9
+        if self._world.chance(0.1):
+            question = '{"prompt":"Which?"}' if random.random() < 0.95 else "{}"
+            return ObservedToolCall(call_id=f"c{index}", name=ASKS, arguments=question, ended=True)
         return ObservedToolCall(
             call_id=f"c{index}",
             name=random.choice(NAMES) if random.random() < 0.95 else "nobody",

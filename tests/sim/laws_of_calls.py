@@ -1,12 +1,15 @@
 """Tool calls: no effect twice, none without a trace, no guess about one (behaviours E, decisions 15 and 16)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from orchestral_temporal.core.inputs import (
     BatchRefused,
     CommandArrived,
+    CommandsRead,
     OutcomeArrived,
+    TimeReached,
     ToolBroken,
     ToolLost,
     ToolObserved,
@@ -17,7 +20,7 @@ from orchestral_temporal.core.state import CallModel, EffectNote, InvokeTool, To
 from orchestral_temporal.core.tool_result import tool_result
 from orchestral_temporal.protocol.activities import Fence, ResultItem, ToolObservation, ToolRequest
 from orchestral_temporal.protocol.digest import exact_digest
-from orchestral_temporal.protocol.events import RunCancelled, RunFailed, RunIncomplete
+from orchestral_temporal.protocol.events import InputCommitted, RunCancelled, RunFailed, RunIncomplete
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelObservation, ToolResultPart
 from orchestral_temporal.protocol.tools import Cancelled, Rejected, ToolConcurrency, ToolIdempotency, UnknownEffect
@@ -25,7 +28,7 @@ from orchestral_temporal.protocol.wal import LoopBoundaryCommitted, ModelAttempt
 from tests.core.loop_world import RUN
 from tests.sim.law import require
 from tests.sim.seen import Seen
-from tests.sim.setting import BY_ID, FENCED, NAMES, Setting
+from tests.sim.setting import ASKS, BY_ID, FENCED, NAMES, Setting
 from tests.sim.workers import Outside
 
 ONCE: Final = ToolIdempotency.NON_IDEMPOTENT
@@ -99,8 +102,8 @@ class CallLaws:
         """The calls of which nobody knows whether they took effect."""
         return sorted(invocation_id for invocation_id, call in self._calls.items() if call.unknown)
 
-    def saw(self, seen: Seen) -> None:
-        """Judge one step."""
+    def saw(self, seen: Seen, answers: Mapping[str, object]) -> None:
+        """Judge one step; `answers` are those of people, by the request's id."""
         for draft in seen.step.wal:
             if isinstance(draft.payload, ModelAttemptObserved):
                 self._turn, self._round = draft.payload.observation, draft.payload.round
@@ -113,8 +116,9 @@ class CallLaws:
                 pass
         for note in seen.step.notes:
             self._noted(seen, note)
-        if any(isinstance(draft.payload, LoopBoundaryCommitted) for draft in seen.step.wal) and self._round:
-            self._exchange(seen)
+        bounded = any(isinstance(draft.payload, LoopBoundaryCommitted) for draft in seen.step.wal)
+        if bounded and self._turn is not None and self._turn.tool_calls and not isinstance(seen.given, CommandsRead):
+            self._exchange(seen, answers)
         for effect in seen.step.effects:
             if isinstance(effect, InvokeTool):
                 self._invoked(seen, effect)
@@ -217,7 +221,7 @@ class CallLaws:
     def _waited(self, seen: Seen, call: Call) -> None:
         """A worker that may still report is waited for, unless the run is ending (decision 16)."""
         phase = seen.before.phase
-        ending = isinstance(seen.given, CommandArrived | BatchRefused)
+        ending = isinstance(seen.given, CommandArrived | BatchRefused) or seen.given == TimeReached("deadline")
         ending = ending or (isinstance(phase, ToolsOpen) and phase.closing)
         if call.uncertain is not None and not (call.told or call.unsure or call.request.recorded or ending):
             require(seen.now >= call.uncertain + self._grace, "decision 16", "the grace is cut short")
@@ -268,12 +272,14 @@ class CallLaws:
 
     # -- what the model is told --------------------------------------------------------------------------------------
 
-    def _exchange(self, seen: Seen) -> None:
+    def _exchange(self, seen: Seen, answers: Mapping[str, object]) -> None:
         """Each call has exactly one result, in call order, and none of them says what is not so."""
         assert self._turn is not None
         require(not self.unknown, "E3", "a turn with an unknown effect has its exchange")
         calls, headers = self._turn.tool_calls, seen.step.state.headers
-        self.counted += len(calls)
+        taken = sum(isinstance(event, InputCommitted) for event in seen.events)  # after the exchange, in the same step
+        headers = headers[: len(headers) - taken]
+        self.counted += sum(each.name != ASKS for each in calls)
         digests = tuple(each.digest for each in headers[-len(calls) :])
         self.exchanges[f"generic-{RUN}-tool-exchange-{self._round}"] = (headers[-len(calls) - 1].digest, *digests)
         shown = _shown(seen)
@@ -286,6 +292,10 @@ class CallLaws:
                 require(not _sends(seen), "E7", f"the result of call {index} is that of no worker, and is not shown")
                 continue
             require(item.call_id == call.call_id, "E7", f"the result of call {index} is that of another call")
+            if call.name == ASKS:
+                said = answers.get(f"input:{RUN}:{self._round}:{call.call_id}")
+                require(item.result == said, "D1", f"the model is told {item.result}, and the person said {said}")
+                continue
             self._made_here(item, made, readable=call.name in NAMES and call.arguments in READABLE)
 
     def _made_here(self, item: ToolResultPart, call: Call | None, *, readable: bool) -> None:
@@ -308,6 +318,7 @@ class CallLaws:
             require(used == self._ceiling, "F5", f"the call limit ends a run after {used} calls")
         if end is not None and self.unknown:
             right = isinstance(end, RunCancelled) or (isinstance(end, RunFailed) and "unknown" in end.failure.code)
+            right = right or (reached is not None and reached.limit is RunLimitKind.DEADLINE)
             require(right, "E3", f"an unknown effect ends in {end.type}")
 
     def over(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestral_temporal.core.inputs import ModelLost
+from orchestral_temporal.core.inputs import CommandsRead, ModelLost
 from orchestral_temporal.protocol.errors import WordError
 from orchestral_temporal.protocol.ids import model_request_id
 from orchestral_temporal.protocol.model import ModelUsage
@@ -54,7 +54,7 @@ class LogLaws:
         payload = draft.payload
         match payload:
             case LoopBoundaryCommitted():
-                self._boundary(payload)
+                self._boundary(payload, steered=isinstance(seen.given, CommandsRead))
             case ModelAttemptStarted():
                 self._started(payload, draft.event_id, seen)
             case ModelRetryScheduled():
@@ -74,8 +74,8 @@ class LogLaws:
             case _:
                 require(holds=False, law=FOLD, said=f"a record {payload.type} has no business here")
 
-    def _boundary(self, payload: LoopBoundaryCommitted) -> None:
-        require(self._at in ("prepared", "observed"), FOLD, f"a boundary in {self._at}")
+    def _boundary(self, payload: LoopBoundaryCommitted, *, steered: bool) -> None:
+        require(self._at in ("prepared", "observed") or steered, FOLD, f"a boundary in {self._at}")
         require(payload.next_model_round == self._round + 1, FOLD, f"boundary {payload.next_model_round}")
         self._at, self._round = "stable", payload.next_model_round
 

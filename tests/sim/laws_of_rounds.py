@@ -3,11 +3,18 @@
 from typing import Final
 
 from orchestral_temporal.core.assembly import failure_code
-from orchestral_temporal.core.inputs import ModelFailed, ModelFinished, ModelLost, TimeReached, ToolObserved
+from orchestral_temporal.core.inputs import (
+    CommandsRead,
+    ModelFailed,
+    ModelFinished,
+    ModelLost,
+    TimeReached,
+    ToolObserved,
+)
 from orchestral_temporal.core.items import context_digest, measure, system_item, user_item
 from orchestral_temporal.core.limits import ATTEMPTS_PER_ROUND
 from orchestral_temporal.core.state import CallModel, CancelModelCall, WakeAfter
-from orchestral_temporal.protocol.activities import ModelPart
+from orchestral_temporal.protocol.activities import ModelAttempt, ModelPart
 from orchestral_temporal.protocol.events import DeliveryCommitted, RunFailed, RunIncomplete
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelErrorCode, ModelUsage
@@ -54,6 +61,8 @@ class RoundLaws:
         sent = [effect for effect in seen.step.effects if isinstance(effect, CallModel)]
         require(len(sent) <= 1, "wal-recovery 4", "two model attempts are started at once")
         if any(isinstance(effect, CancelModelCall) for effect in seen.step.effects):
+            if isinstance(seen.given, CommandsRead) and self.open is not None:
+                self._charge_whole(self.open.attempt)
             self.open = None
         for effect in sent:
             self._sent(seen, effect)
@@ -79,18 +88,30 @@ class RoundLaws:
                 if result.item is not None:
                     self._held.add(result.item.digest)
                 usage = result.observation.usage or ModelUsage()
-                if (usage.output_tokens or 0) > attempt.max_output_tokens:
-                    self._fails(seen, "model_output_usage_exceeded_reservation")
+                code = self._unfit(result.observation.usage, attempt)
+                if code is not None:
+                    self._fails(seen, code)
                 else:
                     self._charge(usage)
             case ModelFailed():
                 self._failed(seen, given)
             case ModelLost():
                 self._losses += 1
-                self._charge(
-                    ModelUsage(input_tokens=attempt.trace.used_input_tokens, output_tokens=attempt.max_output_tokens)
-                )
+                self._charge_whole(attempt)
                 self._lost(seen, given)
+
+    def _unfit(self, reported: ModelUsage | None, attempt: ModelAttempt) -> str | None:
+        """Why a turn's usage ends the run (§7)."""
+        limited = self._setting.start.envelope.spec.limits.max_input_tokens is not None
+        if limited and reported is None:
+            return "model_usage_missing"
+        usage = reported or ModelUsage()
+        if limited and usage.input_tokens is None:
+            return "model_input_usage_missing"
+        if limited and (usage.input_tokens or 0) > attempt.trace.used_input_tokens:
+            return "model_input_usage_exceeded_reservation"
+        over = (usage.output_tokens or 0) > attempt.max_output_tokens
+        return "model_output_usage_exceeded_reservation" if over else None
 
     def _failed(self, seen: Seen, given: ModelFailed) -> None:
         delay = self._delay(given)
@@ -145,6 +166,10 @@ class RoundLaws:
     def _fails(self, seen: Seen, code: str) -> None:
         found = seen.terminal.failure.code if isinstance(seen.terminal, RunFailed) else None
         require(found == code, "agent-loop 14", f"the run should fail {code}, it has {found}")
+
+    def _charge_whole(self, attempt: ModelAttempt) -> None:
+        """Nobody knows what a lost or steered attempt has used: all of its reservation, then (divergence 8)."""
+        self._charge(ModelUsage(input_tokens=attempt.trace.used_input_tokens, output_tokens=attempt.max_output_tokens))
 
     def _charge(self, more: ModelUsage) -> None:
         total = self.usage

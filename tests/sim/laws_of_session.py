@@ -2,16 +2,21 @@
 
 from collections import Counter
 
-from orchestral_temporal.core.inputs import ModelFailed, ModelFinished, ModelLost, ToolObserved
+from orchestral_temporal.core.inputs import CommandsRead, ModelFailed, ModelFinished, ModelLost, ToolObserved
 from orchestral_temporal.core.items import measure, user_item
 from orchestral_temporal.core.state import AppendSession, CallModel, ModelOpen, RunState
 from orchestral_temporal.protocol.activities import SessionAppend
-from orchestral_temporal.protocol.events import DeliveryCommitted, RunStarted
-from orchestral_temporal.protocol.wal import LoopBoundaryCommitted
+from orchestral_temporal.protocol.events import InputCommitted, RunFailed, RunStarted
+from orchestral_temporal.protocol.model import ModelFinishReason, ModelObservation
+from orchestral_temporal.protocol.wal import LoopBoundaryCommitted, ModelAttemptObserved
 from tests.sim.law import require
 from tests.sim.laws_of_calls import CallLaws
 from tests.sim.seen import Seen
 from tests.sim.session import Entity
+
+
+def _answers(turn: ModelObservation) -> bool:
+    return turn.finish_reason is ModelFinishReason.STOP and bool(turn.response) and not turn.tool_calls
 
 
 class SessionLaws:
@@ -19,7 +24,7 @@ class SessionLaws:
 
     def __init__(self, entity: Entity) -> None:
         self._entity = entity
-        self._started = 0
+        self._inputs = 0
         self._exchanges = 0
         self._outputs = 0
         self._in_history: set[str] = set()
@@ -27,10 +32,18 @@ class SessionLaws:
 
     def saw(self, seen: Seen) -> None:
         """Judge one step."""
-        self._started += sum(isinstance(event, RunStarted) for event in seen.events)
+        self._inputs += sum(isinstance(event, RunStarted | InputCommitted) for event in seen.events)
         boundaries = [each.payload for each in seen.step.wal if isinstance(each.payload, LoopBoundaryCommitted)]
-        self._exchanges += sum(each.next_model_round > 1 for each in boundaries)
-        self._outputs += isinstance(seen.terminal, DeliveryCommitted)
+        beyond = sum(each.next_model_round > 1 for each in boundaries)
+        match seen.given:
+            case CommandsRead():
+                pass  # a steered attempt leaves nothing
+            case ModelFinished(result=result) if _answers(result.observation):
+                # Also one that is not delivered, because input waits that nobody has read.
+                observed = any(isinstance(each.payload, ModelAttemptObserved) for each in seen.step.wal)
+                self._outputs += observed and not isinstance(seen.terminal, RunFailed)
+            case _:
+                self._exchanges += beyond
         closing = [each for each in seen.step.effects if isinstance(each, AppendSession) and each.batch.close]
         require(not closing or seen.step.state.phase.at == "ended", "K14", "the session is closed before the terminal")
         session = seen.step.state.session
@@ -74,7 +87,7 @@ class SessionLaws:
         held = self._entity.held
         counts = Counter(str(record.type) for record in held)
         require(len({record.event_id for record in held}) == len(held), "B2", "a session record stands twice")
-        require(counts["run_input_committed"] == self._started, "I3", "the input is not committed exactly once")
+        require(counts["run_input_committed"] == self._inputs, "I3, B7", "input is not committed exactly once")
         require(counts["run_output_committed"] == self._outputs, "agent-loop 15", "an output without delivery, or none")
         require(counts["tool_exchange_committed"] == self._exchanges, "E3", "an exchange is missing, or one too many")
         for record in held:

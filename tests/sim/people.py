@@ -2,13 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from orchestral_temporal.core.inputs import CommandArrived, Input, OutcomeArrived, PayloadRefused
+from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, Input, OutcomeArrived, PayloadRefused
 from orchestral_temporal.core.state import ToolsOpen
 from orchestral_temporal.protocol.activities import Fence, ToolObservation
-from orchestral_temporal.protocol.commands import Cancel, ResolveRequest, Steer, seal_command
+from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.commands import (
+    INPUT_QUEUE,
+    AgentCommandEnvelope,
+    Cancel,
+    ResolveRequest,
+    Steer,
+    seal_command,
+)
 from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.digest import exact_digest
-from orchestral_temporal.protocol.requests import ApprovalDecision, ApprovalResolution
+from orchestral_temporal.protocol.requests import ApprovalDecision, ApprovalResolution, InputResolution
 from orchestral_temporal.protocol.tools import Completed, InlineOutput
 from tests.core.loop_world import RUN
 from tests.sim.clock import Process
@@ -27,7 +35,7 @@ def arrive(world: "World") -> None:
     random = world.random
     if random.random() < world.setting.cancels:
         world.clock.spawn(_cancel(world), random.randint(0, random.choice(SPANS_MS)))
-    for _ in range(random.choice((0, 0, 1, 3))):
+    for _ in range(random.choice((0, 0, 1, 3, 6))):
         world.clock.spawn(_somebody(world), random.randint(0, random.choice(SPANS_MS)))
 
 
@@ -48,18 +56,21 @@ def _cancel(world: "World") -> Process:
 
 def _somebody(world: "World") -> Process:
     given = _sent(world)
-    world.bring(given)
-    if world.random.random() < 0.3:
-        yield world.pause()
+    for _ in range(world.random.choice((1, 1, 1, 6))):
         world.bring(given)
+        if world.random.random() < 0.3:
+            yield world.pause()
+            world.bring(given)
+        given = _sent(world)
+    world.bring(CommandsRead())
 
 
 def _sent(world: "World") -> Input:
     random = world.random
-    name = f"k{random.randint(1, 3)}"
+    name = f"k{random.randint(1, 5)}"
     match random.randrange(6):
-        case 0:
-            return CommandArrived(seal_command(name, RUN, Steer(content=(text_content(random.choice("ab")),))))
+        case 0 | 5:
+            return CommandArrived(_steer(world, name))
         case 1:
             answer = ResolveRequest(response=ApprovalResolution(decision=ApprovalDecision.DENY))
             return CommandArrived(seal_command(name, RUN, answer, request_id="nobody asked"))
@@ -70,6 +81,39 @@ def _sent(world: "World") -> Input:
             return PayloadRefused("noise", "It is no command.")
         case _:
             return OutcomeArrived(_forged(world))
+
+
+def answer(world: "World", request_id: str) -> Process:
+    """Whoever is asked answers in the end; before, perhaps with nothing, or with what was not asked for."""
+    random = world.random
+    deny = ApprovalResolution(decision=ApprovalDecision.DENY)
+    nothing = InputResolution(content=(text_content(""),))
+    right = InputResolution(content=(text_content(random.choice(("left", "right"))),))
+    given: list[InputResolution | ApprovalResolution] = [*random.sample([deny, nothing], random.choice((0, 0, 1, 2)))]
+    for number, each in enumerate([*given, right, right]):
+        command_id = f"{request_id}/{min(number, len(given))}"
+        command = seal_command(command_id, RUN, ResolveRequest(response=each), request_id=request_id)
+        world.bring(CommandArrived(command))
+        world.bring(CommandsRead())
+        yield random.choice(SPANS_MS)
+
+
+def _steer(world: "World", name: str) -> AgentCommandEnvelope:
+    """A steer, or an operation on what waits, often on what does not."""
+    random = world.random
+    content = (text_content(random.choice(("a", "b", "b" * 100))),)
+    target = f"k{random.randint(1, 5)}"
+    operation: JsonObject | None = random.choice(
+        (
+            None,
+            {"operation": "enqueue"},
+            {"operation": "enqueue"},
+            {"operation": "replace", "target": target},
+            {"operation": "withdraw", "target": target},
+        )
+    )
+    extensions: JsonObject = {} if operation is None or target == name else {INPUT_QUEUE: operation}
+    return seal_command(name, RUN, Steer(content=content), extensions=extensions)
 
 
 def _forged(world: "World") -> Fence:

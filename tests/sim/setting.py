@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 from typing import Final
 
+from orchestral_temporal.core.items import REQUEST_INPUT
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.protocol.activities import (
     Binding,
@@ -21,7 +22,7 @@ from orchestral_temporal.protocol.activities import (
 from orchestral_temporal.protocol.base import Json
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
-from orchestral_temporal.protocol.run import seal_descriptor
+from orchestral_temporal.protocol.run import PendingRequestKind, seal_descriptor
 from orchestral_temporal.protocol.tools import ToolConcurrency, ToolIdempotency
 from tests.core.loop_world import model_part, run_part, start, tool
 
@@ -103,17 +104,24 @@ class Setting:
 
 
 @cache
-def _start(steps: int | None, calls: int | None, tokens: int | None) -> Start:
-    limits: dict[str, Json] = {"max_model_steps": steps, "max_tool_calls": calls, "max_input_tokens": tokens}
+def _start(steps: int | None, calls: int | None, tokens: int | None, deadline: int | None = None) -> Start:
+    limits: dict[str, Json] = {
+        "max_model_steps": steps,
+        "max_tool_calls": calls,
+        "max_input_tokens": tokens,
+        "deadline_unix_ms": deadline,
+    }
     return start(limits={key: value for key, value in limits.items() if value is not None})
 
 
 @cache
 def _run_part(steps: int | None, strict: bool) -> RunPart:
-    """A run part that takes token limits too, though nothing else of it depends on them yet."""
+    """A run part that takes token limits too, though nothing else of it depends on them yet, and may ask people."""
     part = run_part(max_model_steps=steps, strict_calls=strict)
     descriptor = part.descriptor.descriptor
-    capabilities = descriptor.capabilities.model_copy(update={"supported_limits": tuple(RunLimitKind)})
+    capabilities = descriptor.capabilities.model_copy(
+        update={"supported_limits": tuple(RunLimitKind), "pending_request_kinds": (PendingRequestKind.INPUT,)}
+    )
     sealed = seal_descriptor(descriptor.model_copy(update={"capabilities": capabilities}))
     return part.model_copy(update={"descriptor": sealed})
 
@@ -134,7 +142,9 @@ def _model_part(window: int, reserve: int, retries: int, recoveries: int, redisp
     )
 
 
-TOOLS_PART: Final = ToolsPart(tools=TOOLS)
+TOOLS_PART: Final = ToolsPart(tools=TOOLS, input_requests=True)
+
+ASKS: Final = REQUEST_INPUT.name
 
 
 def dice(seed: int) -> Random:
@@ -146,7 +156,8 @@ def draw(random: Random) -> Setting:
     """A setting by chance."""
     pick = random.choice
     calls = pick([None, None, None, None, 1, 3, 6])
-    given = _start(pick([None, None, None, None, 1, 3, 5]), calls, pick([None, None, None, 1_000_000]))
+    steps, tokens = pick([None, None, None, None, 1, 3, 5]), pick([None, None, None, 1_000_000])
+    given = _start(steps, calls, tokens, pick([*[None] * 8, 1, 3_000, 20_000, 60_000]))
     model = _model_part(
         pick([100_000, 100_000, 100_000, 3_000]),
         pick([1_000, 1_000, 2_000]),

@@ -5,8 +5,10 @@ from orchestral_temporal.core.state import AppendSession, Ended, ModelOpen, Prep
 from tests.sim.law import require
 from tests.sim.laws_of_calls import CallLaws
 from tests.sim.laws_of_commands import CommandLaws
+from tests.sim.laws_of_deadline import DeadlineLaws
 from tests.sim.laws_of_journal import JournalLaws
 from tests.sim.laws_of_log import LogLaws
+from tests.sim.laws_of_questions import QuestionLaws
 from tests.sim.laws_of_rounds import RoundLaws
 from tests.sim.laws_of_session import SessionLaws
 from tests.sim.seen import Seen
@@ -25,6 +27,8 @@ class Watch:
         self._journal = JournalLaws()
         self._commands = CommandLaws()
         self._log = LogLaws()
+        self._questions = QuestionLaws()
+        self._deadline = DeadlineLaws(setting)
 
     def began(self, step: Step) -> None:
         """Look at the first step."""
@@ -40,7 +44,9 @@ class Watch:
         self._journal.saw(seen)
         self._commands.saw(seen)
         self._rounds.saw(seen)
-        self._calls.saw(seen)
+        self._questions.saw(seen)
+        self._deadline.saw(seen)
+        self._calls.saw(seen, self._questions.answers)
         self._log.saw(seen, self._rounds.usage, self._calls.counted)
         self._session.saw(seen)
         self._goes_on(seen, timers)
@@ -56,6 +62,7 @@ class Watch:
         set_now = any(type(effect).__name__ == "WakeAfter" for effect in seen.step.effects)
         appending = any(isinstance(effect, AppendSession) for effect in seen.step.effects)
         waits = self._rounds.open is not None or self._calls.under_way or timers or set_now
+        waits = waits or self._questions.pending
         require(waits or appending, "liveness", "nothing is under way and no timer is set, yet the run goes on")
         require(
             isinstance(state.phase, ModelOpen) == (self._rounds.open is not None),

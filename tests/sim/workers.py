@@ -84,10 +84,14 @@ class Workers:
 
     def work(self, effect: InvokeTool) -> Process:
         """One attempt from its beginning to its answer, or to what befalls it."""
-        world, request = self._world, effect.request
+        request = effect.request
         attempt = Attempt(request, BY_ID[request.tool_id].descriptor.idempotency)
-        self._latest[request.invocation_id] = attempt
+        self._latest[request.invocation_id] = attempt  # it may be cancelled before it has begun
         self._invoked += 1
+        return self._live(attempt)
+
+    def _live(self, attempt: Attempt) -> Process:
+        world = self._world
         trouble, where = self._fate(self._invoked)
         for point in Point:
             yield world.pause()
@@ -102,7 +106,8 @@ class Workers:
         world.deliver(ToolObserved(*attempt.number, attempt.answer))
         if world.chance(world.setting.echoes):
             yield world.pause()
-            world.bring(ToolObserved(request.invocation_id, request.attempt + 1, attempt.answer))
+            invocation_id, number = attempt.number
+            world.bring(ToolObserved(invocation_id, number + 1, attempt.answer))
 
     def _fate(self, invoked: int) -> tuple[Trouble | None, Point]:
         world, strike = self._world, self._world.setting.strike

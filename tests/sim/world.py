@@ -22,7 +22,9 @@ from orchestral_temporal.core.state import (
     Step,
     StopTimer,
     WakeAfter,
+    WakeAt,
 )
+from orchestral_temporal.protocol.events import RequestOpened
 from orchestral_temporal.protocol.words import parse, to_json
 from tests.sim import people, session, workers
 from tests.sim.backend import Backend
@@ -79,6 +81,8 @@ class World:
         step = begin(self.setting.start, self.setting.run, self.setting.binding)
         self.steps.append(step)
         self.watch.began(step)
+        for effect in step.effects:
+            self._carry_out(effect)
         return step.state
 
     def bring(self, given: Input) -> None:
@@ -98,6 +102,9 @@ class World:
         self.watch.saw(before, given, step, self.clock.now, self.timers)
         for effect in step.effects:
             self._carry_out(effect)
+        for record in step.events:
+            if isinstance(record.event.payload, RequestOpened):
+                self.clock.spawn(people.answer(self, record.event.payload.request.request_id), self.pause())
         self._maybe_crash()
         if self.calm and self._calm_at is None:
             self._calm_at = len(self.given)
@@ -132,6 +139,9 @@ class World:
             case WakeAfter(timer, ms):
                 self.timers[timer] = mark = object()
                 self.clock.spawn(self._timer(timer, mark, ms))
+            case WakeAt(timer, unix_ms):
+                self.timers[timer] = mark = object()
+                self.clock.spawn(self._timer(timer, mark, max(0, unix_ms - self.clock.now)))
             case StopTimer(timer):
                 self.timers.pop(timer, None)
             case AppendSession(batch):

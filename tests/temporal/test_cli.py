@@ -41,6 +41,8 @@ agents:
   breaks: {{model: {{adapter: scripted, script: breaks.yaml}}}}
   hangs: {{model: {{adapter: scripted, script: hangs.yaml}}}}
   steers: {{model: {{adapter: scripted, script: steers.yaml}}}}
+  turns: {{model: {{adapter: scripted, script: turns.yaml}}}}
+  asks: {{model: {{adapter: scripted, script: asks.yaml}}, input_requests: true}}
   fails: {{model: {{adapter: scripted, script: fails.yaml}}, tools: ["python:waiting:fail"]}}
   waits: {{model: {{adapter: scripted, script: waits.yaml}}, tools: ["python:waiting:until_told"]}}
   sends: {{model: {{adapter: scripted, script: sends.yaml}}, tools: ["python:waiting:send"]}}
@@ -54,6 +56,9 @@ SCRIPTS = {
     "breaks.yaml": "- - error: {code: invalid_request, message: 'the key is no good'}\n",
     "hangs.yaml": '- - {text: "Let me think"}\n  - {hang: true}\n',
     "steers.yaml": '- - {text: "Let me \\e[2Jthink"}\n  - {hang: true}\n',
+    "turns.yaml": '- - {text: "Let me think"}\n  - {hang: true}\n- - {text: "As you say."}\n  - {finish: stop}\n',
+    "asks.yaml": "- - call: {name: orchestral_request_input, arguments: {prompt: 'Which customer?'}}\n"
+    '  - finish: tool_calls\n- - {text: "Number 7, then."}\n  - {finish: stop}\n',
     "fails.yaml": "- - call: {name: fail, arguments: {}}\n  - finish: tool_calls\n"
     "- - {text: sorry}\n  - {finish: stop}\n",
     "waits.yaml": "- - call: {name: until_told, arguments: {}}\n  - finish: tool_calls\n"

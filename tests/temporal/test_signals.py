@@ -12,8 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
-from orchestral_temporal.protocol.commands import Cancel, Steer, seal_command
-from orchestral_temporal.protocol.content import text_content
+from orchestral_temporal.protocol.commands import Cancel, seal_command
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
@@ -50,7 +49,9 @@ def malformed(run_id: str) -> Mapping[str, tuple[str, Sequence[Payload]]]:
         "blank reason": ("cancel", (payload('{"reason": " "}'),)),
         "unknown name": ("stop_now", (payload(CANCEL),)),
         "long name": ("x" * 900, (payload(CANCEL),)),
-        "not yet understood": ("steer", (payload('{"command_id": "c1", "text": "go left"}'),)),
+        "no text": ("steer", (payload('{"command_id": "c1"}'),)),
+        "a steer's unknown field": ("steer", (payload('{"text": "go left", "words": "go left"}'),)),
+        "an answer to nothing": ("resolve_request", (payload('{"answer": "left"}'),)),
         "no envelope": ("command", (payload(CANCEL),)),
         "wrong digest": ("command", (json_payload({**good, "command_digest": "0" * 64}),)),
         "another run's": ("command", (json_payload(foreign),)),
@@ -179,22 +180,6 @@ async def test_malformed_updates_are_refused_without_a_trace(world: World) -> No
 
     assert after == before
     assert turn.text == "went on"
-
-
-async def test_command_of_a_later_version_is_answered_as_unsupported(world: World) -> None:
-    """A steer in a full envelope is received and acknowledged as unsupported; the run goes on."""
-    gate = Gate()
-    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
-        run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
-        steer = seal_command("c1", run.run_id, Steer(content=(text_content("go left"),)))
-        handle = world.client.get_workflow_handle(run.run_id)
-        answer = await handle.execute_update(names.UPDATE_SUBMIT, dump(steer), result_type=dict)
-        gate.open.set()
-        turn = await run.wait()
-
-    assert answer["state"]["state"] == "unsupported"
-    assert turn.status is AgentRunStatus.DELIVERED
 
 
 async def test_malformed_queries_get_an_error_and_harm_nothing(world: World) -> None:

@@ -1,0 +1,120 @@
+"""Commands of a client: sent as the update `submit`, left with the server as a signal where no worker answers.
+
+An update is answered by the run itself, with the acknowledgement; a signal waits for the next worker (decision 29).
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.client import RPCTimeoutOrCancelledError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.commands import INPUT_QUEUE, AgentCommandEnvelope, CommandAck, Steer, seal_command
+from orchestral_temporal.protocol.content import text_content
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
+from orchestral_temporal.protocol.words import parse_value
+from orchestral_temporal.temporal import names
+from orchestral_temporal.temporal.client_errors import refused
+from orchestral_temporal.temporal.turn import ContinuityUnknown
+
+Submit = Callable[[AgentCommandEnvelope], Awaitable[CommandAck]]
+"""Sends one command of a run and returns its acknowledgement."""
+
+
+async def submit(
+    handle: WorkflowHandle[object, JsonObject],
+    command: AgentCommandEnvelope,
+    patience: timedelta,
+    ack: Callable[[str], Awaitable[CommandAck]],
+) -> CommandAck:
+    """Send a command; `ack` asks for the acknowledgement of one that the run has ended with.
+
+    Raises:
+        ProtocolError: the run has ended (terminal_run), or it refuses the command.
+        ContinuityUnknown: no worker took the command in time; it waits for the next one.
+    """
+    try:
+        # The server answers an update id that it knows by itself: another command under a taken id must reach the run.
+        value: Json = await handle.execute_update(
+            names.UPDATE_SUBMIT, command, id=command.command_digest, result_type=dict, rpc_timeout=patience
+        )
+    except WorkflowUpdateFailedError as failed:
+        if isinstance(failed.cause, ApplicationError) and failed.cause.type == "AcceptedUpdateCompletedWorkflow":
+            return await ack(command.command_id)
+        refused(failed)
+    except (RPCError, RPCTimeoutOrCancelledError) as fault:
+        if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
+            raise fault.__cause__ from None
+        if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
+            refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {handle.id!r} has ended or does not exist.")
+        await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=patience)
+        kind = command.payload.type
+        raise ContinuityUnknown(f"The {kind} is on its way; no worker has acknowledged it yet.") from None
+    return parse_value(CommandAck, value)
+
+
+def steer(run_id: str, text: str, command_id: str | None, operation: JsonObject | None = None) -> AgentCommandEnvelope:
+    """A steer, or with an operation a command of the input queue.
+
+    Raises:
+        ProtocolError: the command is invalid; the message names the field.
+    """
+    return seal_command(
+        command_id or new_id("steer" if operation is None else "queue"),
+        run_id,
+        Steer(content=(text_content(text),)),
+        extensions={} if operation is None else {INPUT_QUEUE: operation},
+    )
+
+
+def new_id(kind: str) -> str:
+    """A command id that nobody has used."""
+    return f"{kind}-{uuid.uuid4()}"
+
+
+@dataclass(frozen=True)
+class QueuedInput:
+    """Input that waits for the model's next boundary, and how it was acknowledged."""
+
+    run_id: str
+    ack: CommandAck
+    _submit: Submit
+
+    @property
+    def command_id(self) -> str:
+        """The id under which it is replaced or withdrawn."""
+        return self.ack.command_id
+
+    async def replace(self, text: str, *, command_id: str | None = None) -> "QueuedInput":
+        """Put another text in its place; it is known by the new command's id from then on.
+
+        Raises:
+            ProtocolError: the run has ended, or it refuses the command.
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        return await replace(self.run_id, self.command_id, text, command_id, self._submit)
+
+    async def withdraw(self, *, command_id: str | None = None) -> CommandAck:
+        """Take it back; rejected once the model has read it.
+
+        Raises:
+            ProtocolError: the run has ended, or it refuses the command.
+            ContinuityUnknown: no worker took the command in time; ask `ack` later.
+        """
+        return await withdraw(self.run_id, self.command_id, command_id, self._submit)
+
+
+async def replace(run_id: str, queued: str, text: str, command_id: str | None, send: Submit) -> QueuedInput:
+    """Put a text in the place of a queued input."""
+    ack = await send(steer(run_id, text, command_id, {"operation": "replace", "target": queued}))
+    return QueuedInput(run_id, ack, send)
+
+
+async def withdraw(run_id: str, queued: str, command_id: str | None, send: Submit) -> CommandAck:
+    """Take a queued input back; the wire wants a content here too, and nobody reads it."""
+    return await send(steer(run_id, "withdrawn", command_id, {"operation": "withdraw", "target": queued}))
