@@ -94,6 +94,10 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
         ending.limit(work, over, state.last_response)
         return
     planned = context.plan(state, _part(work), budgets.output_left(state))
+    left = budgets.input_left(state)
+    if left is not None and planned.bound > left and not (planned.overflows and planned.budget < left):
+        ending.limit(work, RunLimitKind.INPUT_TOKENS, state.last_response)
+        return
     if planned.overflows:
         ending.fail(
             work,
@@ -102,9 +106,6 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
             "choose a model with a larger window.",
             details={"used": planned.estimate, "budget": planned.budget},
         )
-        return
-    if not budgets.input_fits(state, planned.bound):
-        ending.limit(work, RunLimitKind.INPUT_TOKENS, state.last_response)
         return
     attempt = context.attempt(state, planned, number)
     if not retry:

@@ -195,7 +195,7 @@ def _wind_down(work: Work, phase: ToolsOpen) -> None:
             invocations.put(work, call, at=CallAt.WAITING)  # nobody need answer any more
         elif call.at is CallAt.UNCERTAIN:
             work.want(StopTimer(invocations.grace_timer(call)))
-            invocations.unknown(work, call, f"The call was lost: {call.reason}")
+            invocations.give_up(work, call, call.reason)
     _proceed(work)
 
 

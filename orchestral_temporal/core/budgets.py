@@ -22,7 +22,7 @@ def bound(state: RunState) -> bool:
 
 def spent(state: RunState) -> RunLimitKind | None:
     """The budget of which nothing is left, input before output (P3, P12)."""
-    if _left(input_limit(state), state.usage.input_tokens) == 0:
+    if input_left(state) == 0:
         return RunLimitKind.INPUT_TOKENS
     if output_left(state) == 0:
         return RunLimitKind.OUTPUT_TOKENS
@@ -34,10 +34,9 @@ def output_left(state: RunState) -> int | None:
     return _left(output_limit(state), state.usage.output_tokens)
 
 
-def input_fits(state: RunState, hard_count: int) -> bool:
-    """Whether a request of so many input tokens is within what is left (P5)."""
-    left = _left(input_limit(state), state.usage.input_tokens)
-    return left is None or hard_count <= left
+def input_left(state: RunState) -> int | None:
+    """What a request may hold at the most, by its hard count (P5); none where there is no budget."""
+    return _left(input_limit(state), state.usage.input_tokens)
 
 
 def _left(limit: int | None, used: int | None) -> int | None:

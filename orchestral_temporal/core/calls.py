@@ -6,7 +6,13 @@ from typing import Final
 
 from orchestral_temporal.core import budgets, questions
 from orchestral_temporal.core.items import assistant_item
-from orchestral_temporal.core.limits import ARGUMENT_BYTES, CALLS_PER_TURN, MESSAGE_CHARACTERS, UNREADABLE_TURNS
+from orchestral_temporal.core.limits import (
+    ARGUMENT_BYTES,
+    CALL_ID_BYTES,
+    CALLS_PER_TURN,
+    MESSAGE_CHARACTERS,
+    UNREADABLE_TURNS,
+)
 from orchestral_temporal.core.schema import beyond_bounds
 from orchestral_temporal.core.state import OpenCall, RunState
 from orchestral_temporal.protocol import ids
@@ -97,6 +103,9 @@ def _question_fault(opened: Sequence[OpenCall]) -> Fatal | None:
     if questions.prompt_of(call.arguments) is None:
         message = f"{call.name!r} takes {{'prompt': text}} and nothing else; the model sent other arguments."
         return Fatal(code="input_request_arguments_invalid", message=message)
+    blank = not call.call_id or " " in call.call_id
+    if blank or not call.call_id.isprintable() or len(call.call_id.encode()) > CALL_ID_BYTES:
+        return Fatal(code="model_protocol", message=f"The model's call id {call.call_id[:80]!r} names no question.")
     if any(each.call_id == call.call_id for each in opened[:-1]):
         return Fatal(code="model_protocol", message=f"The model used the call id {call.call_id!r} twice in one turn.")
     return None

@@ -4,10 +4,10 @@ from typing import assert_never
 
 from orchestral_temporal.core import attempts, batch, ending, input_queue, questions
 from orchestral_temporal.core.fold import Work
-from orchestral_temporal.core.limits import COMMANDS_PER_RUN, MESSAGE_CHARACTERS, REFUSALS_KEPT
+from orchestral_temporal.core.limits import COMMANDS_PER_RUN, COMMANDS_RESERVED, MESSAGE_CHARACTERS, REFUSALS_KEPT
 from orchestral_temporal.core.reducer import admit
 from orchestral_temporal.core.start import Start, StartRefused, start_refused
-from orchestral_temporal.core.state import Refusal, ToolsOpen
+from orchestral_temporal.core.state import Refusal, RunState, ToolsOpen
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import RunPart
 from orchestral_temporal.protocol.admission import AgentAdmission, Incompatible, check_compatibility
@@ -24,6 +24,7 @@ from orchestral_temporal.protocol.errors import (
     AgentProtocolErrorCode,
     AgentRejectionCode,
     ProtocolError,
+    require,
 )
 from orchestral_temporal.protocol.events import CommandDispositionRecorded, CommandReceived
 from orchestral_temporal.protocol.requests import InputResolution
@@ -52,18 +53,29 @@ def admit_start(start: Start, part: RunPart) -> AgentAdmission:
     return AgentAdmission(skipped_optional_bindings=found.skipped_optional_bindings)
 
 
+def check(state: RunState, command: AgentCommandEnvelope) -> None:
+    """Whether a run receives a command at all; changes nothing.
+
+    Raises:
+        ProtocolError: as `reducer.admit`; invalid_transition, the run has taken all the commands that it takes.
+    """
+    admit(state.run, command)
+    beyond = {"resolve_request": COMMANDS_RESERVED, "cancel": 2 * COMMANDS_RESERVED}.get(command.payload.type, 0)
+    require(
+        command.command_id in state.run.commands or state.commands < COMMANDS_PER_RUN + beyond,
+        AgentProtocolErrorCode.INVALID_TRANSITION,
+        f"A run takes at most {COMMANDS_PER_RUN} commands; it can still be answered and cancelled.",
+    )
+
+
 def arrive(work: Work, command: AgentCommandEnvelope) -> None:
     """Receive a command, decide, put both on record, then act (C1, C5)."""
-    known = command.command_id in work.state.run.commands
-    if work.state.commands >= COMMANDS_PER_RUN and not known:
-        note_refusal(work, command.payload.type, f"A run takes at most {COMMANDS_PER_RUN} commands.")
-        return
     try:
-        admit(work.state.run, command)
+        check(work.state, command)
     except ProtocolError as fault:
         note_refusal(work, command.payload.type, f"{fault.error.code}: {fault.error.message}")
         return
-    if known:
+    if command.command_id in work.state.run.commands:
         return
     work.set(commands=work.state.commands + 1)
     cause = command.command_id
@@ -90,9 +102,12 @@ def _decide(work: Work, command: AgentCommandEnvelope) -> ProviderCommandOutcome
         case Cancel():
             return CommandAccepted()
         case Steer() as steer:
+            if work.state.expired:
+                message = "The deadline is past, and the run ends as soon as it has begun."
+                return CommandRejected(code=AgentProtocolErrorCode.INVALID_TRANSITION, message=message)
             return input_queue.decide(work.state, command, steer)
         case ResolveRequest() as answer:
-            return questions.decide(answer)
+            return questions.decide(phase, answer)
         case _:
             assert_never(command.payload)
 

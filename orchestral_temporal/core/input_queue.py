@@ -52,8 +52,8 @@ def decide(state: RunState, command: AgentCommandEnvelope, steer: Steer) -> Prov
     if not all(map(is_text, steer.content)):
         message = "The field 'content' must hold non-empty inline text/plain contents in this version."
         return CommandRejected(code=AgentProtocolErrorCode.INVALID_SPEC, message=message)
-    size = _size(steer.content) + sum(each.size for each in waiting) + _unheard(state)
-    if len(waiting) >= QUEUED_INPUTS or size > QUEUE_BYTES:
+    total = size(steer.content) + sum(each.size for each in waiting) + _unheard(state)
+    if len(waiting) >= QUEUED_INPUTS or total > QUEUE_BYTES:
         message = f"Too much input waits: {QUEUED_INPUTS} with {QUEUE_BYTES} bytes at most; send it again later."
         return CommandRejected(code=AgentProtocolErrorCode.INVALID_TRANSITION, message=message)
     return CommandAccepted()
@@ -65,7 +65,7 @@ def take(work: Work, command: AgentCommandEnvelope, steer: Steer) -> None:
     item = QueuedInput(
         command_id=command.command_id,
         content=steer.content,
-        size=_size(steer.content),
+        size=size(steer.content),
         deferred=operation is not None,
     )
     match operation:
@@ -86,7 +86,8 @@ def _unheard(state: RunState) -> int:
     return sum(each.known.size for each in sent.recent if each.ours)
 
 
-def _size(contents: tuple[Content, ...]) -> int:
+def size(contents: tuple[Content, ...]) -> int:
+    """Canonical bytes of contents."""
     return len(canonical([dump(each) for each in contents]))
 
 

@@ -135,6 +135,13 @@ class TimeReached:
 
 
 @dataclass(frozen=True)
+class MomentPast:
+    """The moment of a `WakeAt` was past when it was asked for; nothing comes before this."""
+
+    timer: str
+
+
+@dataclass(frozen=True)
 class BatchAppended:
     """The entity holds the batch of that number."""
 
@@ -164,6 +171,7 @@ Input = (
     | ToolBroken
     | OutcomeArrived
     | TimeReached
+    | MomentPast
     | BatchAppended
     | BatchRefused
 )

@@ -187,12 +187,12 @@ def once_more(work: Work, call: OpenCall, reason: str, **changes: object) -> Non
     """Start another attempt under the same key, unless the run is ending or there were too many."""
     reading = changes.get("recorded", call.recorded) is not None  # nothing runs: an outcome is read, also at the end
     if (turn_of(work).closing and not reading) or call.attempt >= ATTEMPTS_PER_CALL:
-        _give_up(work, call, reason)
+        give_up(work, call, reason)
     else:
         invoke(work, call, attempt=call.attempt + 1, late=None, **changes)
 
 
-def _give_up(work: Work, call: OpenCall, reason: str) -> None:
+def give_up(work: Work, call: OpenCall, reason: str) -> None:
     """There is no other attempt: what was behind a fence is unknown, but for a keyed call of a run that is ending."""
     closing = turn_of(work).closing
     possible = call.fenced and tool_of(work, call).descriptor.idempotency in FENCED
@@ -208,7 +208,7 @@ def _give_up(work: Work, call: OpenCall, reason: str) -> None:
 def _wait(work: Work, call: OpenCall, reason: str, at_work: Fence | None = None) -> None:
     """Wait for what its worker may still report; a run that is ending does not."""
     if turn_of(work).closing:
-        _give_up(work, call, reason)
+        give_up(work, call, reason)
         return
     put(work, call, at=CallAt.UNCERTAIN, reason=reason)
     work.want(WakeAfter(grace_timer(call), grace_ms(work, at_work)))

@@ -18,8 +18,14 @@ COMMAND_BYTES = 262_144
 QUEUED_INPUTS = 128
 """Steers that may wait at once, queued or not (`stream_buffer` of the agent-loop sheet)."""
 
-QUEUE_BYTES = 524_288
-"""Canonical bytes of the input that waits: all of it rides in one request to a model worker."""
+QUEUE_BYTES = 262_144
+"""Canonical bytes of the input that waits: it rides in one request, beside answers and late outcomes."""
+
+ANSWERS_BYTES = 262_144
+"""Canonical bytes of the answers to all questions of one turn, for the same reason; each may have its share."""
+
+COMMANDS_RESERVED = 100
+"""Commands beyond that for answers to what is asked, and twice as many for cancels: no run may be out of reach."""
 
 COMMANDS_PER_RUN = 1_000
 """Commands a run takes: each is two journal events in the state, and all must fit one workflow task's two seconds."""
@@ -47,6 +53,9 @@ BINDING_BYTES = 1_000_000
 
 CALLS_PER_TURN = 128
 """Calls in one turn of a model: their arguments wait in the state, and one activation must judge them all."""
+
+CALL_ID_BYTES = 255
+"""UTF-8 bytes of the model's id of a question: people type it when they answer."""
 
 ATTEMPTS_PER_ROUND = 20
 """Attempts of one model request: a request that ends every worker that takes it must end itself (decision 18)."""

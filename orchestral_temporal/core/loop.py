@@ -18,6 +18,7 @@ from orchestral_temporal.core.inputs import (
     ModelFailed,
     ModelFinished,
     ModelLost,
+    MomentPast,
     OutcomeArrived,
     PayloadRefused,
     SessionReady,
@@ -38,6 +39,7 @@ from orchestral_temporal.core.state import (
     SessionCursor,
     Step,
     ToolsOpen,
+    WakeAfter,
     WakeAt,
 )
 from orchestral_temporal.protocol import ids
@@ -48,6 +50,9 @@ from orchestral_temporal.protocol.run import AgentStartRequest
 
 DEADLINE: Final = "deadline"
 """The timer of the run's deadline."""
+
+PAST_MS: Final = 10_000
+"""How long a run whose deadline was past at its start may take to begin and say so."""
 
 
 def begin(start: Start, part: RunPart, binding: Binding) -> Step:
@@ -127,6 +132,10 @@ def advance(state: RunState, given: Input) -> Step:  # noqa: C901, PLR0912 -- on
                 batch.ended(work, state.phase, given)
         case OutcomeArrived(fence):
             _outcome_arrived(work, fence)
+        case MomentPast():
+            # The input is committed all the same, and the start is on record (F1); if no worker comes for that, not.
+            work.set(expired=True)
+            work.want(WakeAfter(DEADLINE, PAST_MS))
         case TimeReached(timer):
             _time_reached(work, timer)
         case _:
@@ -219,7 +228,7 @@ def _deadline_reached(work: Work) -> None:
     """End the run, unless something has ended it before: the first of all stops wins (F1, F2, §12)."""
     match work.state.phase:
         case Preparing():
-            work.set(expired=True)  # the input is committed all the same, and the start is on record
+            ending.deadline(work)
         case ToolsOpen(closing=False) as tools:
             batch.expire(work, tools)
         case ModelOpen() | ModelWaiting():

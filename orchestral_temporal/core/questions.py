@@ -5,7 +5,8 @@ from typing import Final
 from orchestral_temporal.core import input_queue
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import REQUEST_INPUT
-from orchestral_temporal.core.state import CallAt, OpenCall, RunState, ToolsOpen
+from orchestral_temporal.core.limits import ANSWERS_BYTES
+from orchestral_temporal.core.state import CallAt, OpenCall, Phase, RunState, ToolsOpen
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.activities import ToolObservation
 from orchestral_temporal.protocol.commands import (
@@ -62,12 +63,17 @@ def request_id(state: RunState, call: OpenCall) -> str:
     return ids.request_id(state.start.run_id, "input", state.round, call.call_id)
 
 
-def decide(command: ResolveRequest) -> ProviderCommandOutcome:
+def decide(phase: Phase, command: ResolveRequest) -> ProviderCommandOutcome:
     """What becomes of an answer to a question that is pending (reducer sheet, §7.4 rows 12 to 15)."""
     answer = command.response
     assert isinstance(answer, InputResolution), "an answer of another kind than its request's is not received"
     if not all(map(input_queue.is_text, answer.content)):
         message = "The answer must hold non-empty inline text/plain contents in this version."
+        return CommandRejected(code=AgentProtocolErrorCode.INVALID_SPEC, message=message)
+    asked = sum(each.name == NAME for each in phase.calls) if isinstance(phase, ToolsOpen) else 1
+    limit = ANSWERS_BYTES // max(1, asked)
+    if input_queue.size(answer.content) > limit:
+        message = f"The answer is longer than {limit} bytes; put what is long into a file, and say which."
         return CommandRejected(code=AgentProtocolErrorCode.INVALID_SPEC, message=message)
     return CommandAccepted()
 

@@ -8,19 +8,24 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from orchestral_temporal.core.limits import COMMAND_BYTES
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import INPUT_QUEUE, AgentCommandEnvelope, CommandAck, Steer, seal_command
 from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
-from orchestral_temporal.protocol.words import parse_value
+from orchestral_temporal.protocol.words import parse_value, to_json
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client_errors import refused
 from orchestral_temporal.temporal.turn import ContinuityUnknown
+
+SIGNAL_TIMEOUT: Final = timedelta(seconds=10)
+"""How long a server may take to keep a command for the next worker."""
 
 Submit = Callable[[AgentCommandEnvelope], Awaitable[CommandAck]]
 """Sends one command of a run and returns its acknowledgement."""
@@ -35,9 +40,13 @@ async def submit(
     """Send a command; `ack` asks for the acknowledgement of one that the run has ended with.
 
     Raises:
-        ProtocolError: the run has ended (terminal_run), or it refuses the command.
+        ProtocolError: the command is too large (invalid_spec), the run has ended (terminal_run), or refuses it.
         ContinuityUnknown: no worker took the command in time; it waits for the next one.
     """
+    size = len(to_json(command).encode())
+    if size > COMMAND_BYTES:
+        message = f"The command has {size} bytes; at most {COMMAND_BYTES} are taken, so put long texts into a file."
+        refuse(AgentProtocolErrorCode.INVALID_SPEC, message)
     try:
         # The server answers an update id that it knows by itself: another command under a taken id must reach the run.
         value: Json = await handle.execute_update(
@@ -52,9 +61,9 @@ async def submit(
             raise fault.__cause__ from None
         if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
             refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {handle.id!r} has ended or does not exist.")
-        await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=patience)
-        kind = command.payload.type
-        raise ContinuityUnknown(f"The {kind} is on its way; no worker has acknowledged it yet.") from None
+        await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=SIGNAL_TIMEOUT)
+        said = f"The {command.payload.type} {command.command_id!r} is on its way"
+        raise ContinuityUnknown(f"{said}; no worker has acknowledged it yet.") from None
     return parse_value(CommandAck, value)
 
 

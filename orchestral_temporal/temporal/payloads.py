@@ -116,7 +116,7 @@ def short_answer(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:
     """
     request_id = value.get("request_id") if isinstance(value, dict) else None
     rest = {key: each for key, each in value.items() if key != "request_id"} if isinstance(value, dict) else value
-    command_id, text = _short(rest, "resolve_request", "answer", place)
+    command_id, text = _short(rest, "resolve_request", "answer", place, "'request_id', ")
     if not isinstance(request_id, str) or is_blank(request_id):
         refuse(INVALID, "The field 'request_id' must name the question; the run's view shows what is pending.")
     if text is None:
@@ -125,13 +125,13 @@ def short_answer(value: Json, run_id: str, place: int) -> AgentCommandEnvelope:
     return seal_command(command_id, run_id, answer, request_id=request_id)
 
 
-def _short(value: Json, kind: str, field: str, place: int) -> tuple[str, str | None]:
+def _short(value: Json, kind: str, field: str, place: int, more: str = "") -> tuple[str, str | None]:
     """The command id and the one text field of a short form; a missing id is made of its place among the commands."""
     if not isinstance(value, dict):
-        refuse(INVALID, f"It is {kind_of(value)}; send an object such as {{'command_id': 'c1', '{field}': '…'}}.")
+        refuse(INVALID, f"It is {kind_of(value)}; send an object with 'command_id', {more}and '{field}'.")
     unknown = [key for key in value if key not in ("command_id", field)]
     if unknown:
-        refuse(INVALID, f"Unknown field {unknown[0][:80]!r}; a {kind} has 'command_id' and '{field}'.")
+        refuse(INVALID, f"Unknown field {unknown[0][:80]!r}; a {kind} has 'command_id', {more}and '{field}'.")
     command_id = value.get("command_id", f"{kind}-{place}")
     if not isinstance(command_id, str) or is_blank(command_id):
         refuse(INVALID, "The field 'command_id' must be text that is not blank, or left out.")

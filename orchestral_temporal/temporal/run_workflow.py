@@ -12,6 +12,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ActivityHandle
 
+from orchestral_temporal.core.commands import check
 from orchestral_temporal.core.inputs import (
     Bound,
     CommandArrived,
@@ -23,7 +24,7 @@ from orchestral_temporal.core.inputs import (
 )
 from orchestral_temporal.core.limits import REASON_BYTES
 from orchestral_temporal.core.loop import advance, begin
-from orchestral_temporal.core.reducer import ack, admit, status
+from orchestral_temporal.core.reducer import ack, status
 from orchestral_temporal.core.result import refused_result, result
 from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
 from orchestral_temporal.core.state import (
@@ -210,6 +211,11 @@ class AgentRun:
         command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
         self._command(command)
         await workflow.wait_condition(lambda: self._state is not None)
+        assert self._state is not None
+        try:
+            check(self._state, command)  # what came before the run was there, and is refused, hears why
+        except ProtocolError as fault:
+            raise failures.refused_command(fault) from None
         return self._ack(command)
 
     @on_update.validator
@@ -221,7 +227,7 @@ class AgentRun:
                 raise ApplicationError(message, type=AgentProtocolErrorCode.INVALID_SPEC, non_retryable=True)
             command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
             if self._state is not None:
-                admit(self._state.run, command)
+                check(self._state, command)
         except ProtocolError as fault:
             raise failures.refused_command(fault) from None
 
@@ -295,7 +301,8 @@ class AgentRun:
                 self._bring(given)
             if self._unread:  # an answer that is there already is worth more than the steer that would void it
                 self._unread = False
-                self._bring(CommandsRead())
+                if self._state is not None:  # before, what is held begins with the run
+                    self._bring(CommandsRead())
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""

@@ -7,7 +7,7 @@ from typing import Final, TypeVar, assert_never
 from temporalio import workflow
 from temporalio.workflow import ActivityHandle
 
-from orchestral_temporal.core.inputs import BatchAppended, BatchRefused, Input, TimeReached
+from orchestral_temporal.core.inputs import BatchAppended, BatchRefused, Input, MomentPast, TimeReached
 from orchestral_temporal.core.state import (
     AppendSession,
     CallModel,
@@ -99,11 +99,11 @@ class UnderWay:
         if running is not None:
             running.cancel()
 
-    def past(self) -> Iterator[Input]:
+    def past(self) -> Iterator[MomentPast]:
         """The moments that were past when they were named, each once: nothing may come before them."""
         past, self._past = self._past, []
         for timer in past:
-            yield TimeReached(timer)
+            yield MomentPast(timer)
 
     @property
     def answered(self) -> bool:

@@ -8,19 +8,21 @@ from orchestral_temporal.core.state import CallModel, InvokeTool, ModelOpen
 from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
 from orchestral_temporal.protocol.model import ModelUsage
 from orchestral_temporal.protocol.run import seal_descriptor
-from tests.core.loop_world import World, answered, binding, called, model_lost, run_part, said, start, world
+from tests.core.loop_world import World, answered, binding, called, model_lost, model_part, run_part, said, start, world
 from tests.core.test_input_queue import queued, steer
 from tests.core.test_loop import ECHO, failure
 
 
-def budgeted(default: RunLimits | None = None, **limits: int) -> World:
-    """A run with token budgets, its own or its agent's default."""
+def budgeted(
+    default: RunLimits | None = None, *, task: str = "the task", window: int = 100_000, **limits: int
+) -> World:
+    """A run with token budgets, its own or its agent's default, and a model of that window."""
     part = run_part() if default is None else run_part(run_limits=default)
     plain = part.descriptor.descriptor
     capabilities = plain.capabilities.model_copy(update={"supported_limits": tuple(RunLimitKind)})
     descriptor = seal_descriptor(plain.model_copy(update={"capabilities": capabilities}))
     part = part.model_copy(update={"descriptor": descriptor})
-    return world(start(limits=dict(limits)), binding(run=part))
+    return world(start(task, limits=dict(limits)), binding(run=part, model=model_part(max_context_tokens=window)))
 
 
 def hard_count(made: World) -> int:
@@ -69,6 +71,14 @@ def test_a_request_that_may_pass_the_budget_is_not_sent() -> None:
     made = budgeted(max_input_tokens=10)
     assert reached(made) == "input_tokens"
     assert caps(made) == []
+
+
+def test_the_tighter_of_window_and_budget_ends_the_run() -> None:
+    """A context that fits neither ends by its budget where that is the smaller one (§6)."""
+    text = "x" * 6_000
+    for left, ended in ((600, "incomplete"), (6_100, "failed")):
+        made = budgeted(max_input_tokens=left, task=text, window=2_500)
+        assert made.status == ended
 
 
 def test_an_agents_default_budget_is_kept_too() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestral_temporal.core.inputs import Bound, CommandArrived, Input, SessionReady, TimeReached
+from orchestral_temporal.core.inputs import Bound, CommandArrived, Input, MomentPast, SessionReady, TimeReached
 from orchestral_temporal.core.loop import DEADLINE
 from orchestral_temporal.core.reducer import ack
 from orchestral_temporal.core.result import result
@@ -58,12 +58,14 @@ def test_a_deadline_that_is_past_starts_no_model() -> None:
     """The input is committed and the start on record, and that is all (F1)."""
     made = timed(ready=False)
     assert any(effect == WakeAt(DEADLINE, MOMENT) for effect in made.effects)
-    made.bring(REACHED)
+    made.bring(MomentPast(DEADLINE))
     assert made.status == "accepted"
+    made.bring(steer("s1", "more"))
+    assert standing(made, "s1") == "rejected"
     made.bring(SessionReady(SessionOpened()))
     check(made)
-    assert made.events == ["run_accepted", "run_started", "run_incomplete"]
-    assert made.wal == ["loop_boundary_committed", "provider_events_committed", "provider_events_committed"]
+    assert made.events[-2:] == ["run_started", "run_incomplete"]
+    assert made.wal[1:] == ["loop_boundary_committed", "provider_events_committed", "provider_events_committed"]
     assert not any(isinstance(effect, CallModel) for effect in made.effects)
 
 
@@ -126,10 +128,17 @@ def test_what_has_ended_or_is_ending_ends_so() -> None:
     assert ack(made.state.run, "c1").state.state == "applied"
 
 
-def test_parts_that_come_late_change_nothing_of_it() -> None:
-    """A deadline while the model's part is awaited is kept in mind until the run can begin."""
+@pytest.mark.parametrize("past", [True, False])
+def test_a_deadline_ends_a_run_that_cannot_begin(past: bool) -> None:
+    """No worker serves the model, or the session does not open: the run is not open for ever."""
     made = timed(ready=False)
+    if past:
+        made.bring(MomentPast(DEADLINE))
+        assert isinstance(made.last, WakeAfter)
+        assert made.last.timer == DEADLINE
     made.bring(REACHED)
+    check(made)
     made.bring(Bound(binding()))
     made.bring(SessionReady(SessionOpened()))
     check(made)
+    assert "run_started" not in made.events

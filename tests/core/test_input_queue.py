@@ -3,7 +3,14 @@
 import pytest
 
 from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, TimeReached
-from orchestral_temporal.core.limits import QUEUE_BYTES, QUEUED_INPUTS
+from orchestral_temporal.core.limits import (
+    ANSWERS_BYTES,
+    CALLS_PER_TURN,
+    FENCE_OUTCOME_BYTES,
+    QUEUE_BYTES,
+    QUEUED_INPUTS,
+    TAIL_BYTES,
+)
 from orchestral_temporal.core.reducer import ack
 from orchestral_temporal.core.state import AppendSession, CallModel, CancelModelCall, InvokeTool, StopTimer, WakeAfter
 from orchestral_temporal.protocol.base import Json
@@ -160,6 +167,11 @@ def test_what_waits_is_bounded() -> None:
     assert standing(made, "fits") == "accepted"
     read(made, steer("r", "x" * QUEUE_BYTES, operation="replace", target="q1"))
     assert standing(made, "r") == "rejected"
+
+
+def test_what_may_ride_together_fits_one_request() -> None:
+    """Input that waits, answers to questions and late outcomes of one turn stay below the 2 MiB of a payload."""
+    assert QUEUE_BYTES + ANSWERS_BYTES + CALLS_PER_TURN * FENCE_OUTCOME_BYTES + TAIL_BYTES < 1_800_000
 
 
 def test_a_steer_comes_before_the_run_has_begun() -> None:

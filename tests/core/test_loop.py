@@ -22,6 +22,7 @@ from orchestral_temporal.core.limits import (
     ARGUMENT_BYTES,
     ATTEMPTS_PER_ROUND,
     COMMANDS_PER_RUN,
+    COMMANDS_RESERVED,
     REFUSALS_KEPT,
     SESSION_BATCH_BYTES,
     TAIL_BYTES,
@@ -580,7 +581,7 @@ def test_a_command_to_an_ended_run_is_refused() -> None:
 def test_a_run_takes_a_bounded_number_of_commands() -> None:
     """Beyond the bound a command is refused in the view (decision 11)."""
     made = world()
-    made.state = made.state.model_copy(update={"commands": COMMANDS_PER_RUN})
+    made.state = made.state.model_copy(update={"commands": COMMANDS_PER_RUN + 2 * COMMANDS_RESERVED})
     made.bring(cancel())
     assert made.status == "running"
     assert "at most" in made.state.refusals[-1].reason

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, OutcomeArrived
+from orchestral_temporal.core.limits import ANSWERS_BYTES, COMMANDS_PER_RUN
 from orchestral_temporal.core.reducer import view
 from orchestral_temporal.core.state import CallModel, InvokeTool
 from orchestral_temporal.protocol.activities import Fence, ToolObservation
@@ -161,6 +162,43 @@ def test_a_question_that_asks_nothing_ends_the_run(arguments: str) -> None:
     made = asking()
     made.bring(called((NAME, arguments)))
     assert failure(made) == ("input_request_arguments_invalid", False)
+
+
+def test_answers_share_what_fits_one_request() -> None:
+    """Each question of a turn has its share; a longer answer is rejected, and the run waits on."""
+    made = asking()
+    made.bring(called(ASK, ASK, ASK))
+    made.bring(answer("a1", "x" * (ANSWERS_BYTES // 3)))
+    assert standing(made, "a1") == "rejected"
+    assert made.status == "waiting"
+    made.bring(answer("a2", "x" * (ANSWERS_BYTES // 4)))
+    assert standing(made, "a2") == "applied"
+
+
+def test_a_full_run_can_still_be_answered_and_cancelled() -> None:
+    """The bound on commands keeps out steers; an answer and a cancel come in beyond it (decision 11)."""
+    made = asking()
+    made.bring(called(ASK))
+    for number in range(COMMANDS_PER_RUN):
+        made.bring(answer(f"a{number}", text_content("")))
+    made.bring(steer("s1", "more"))
+    assert made.state.refusals[-1].reason.startswith("invalid_transition: A run takes at most")
+    made.bring(answer("right", "The left one."))
+    assert made.status == "running"
+    made.bring(cancel())
+    assert made.status == "cancelled"
+
+
+@pytest.mark.parametrize("call_id", ["x" * 256, "a b", "a\x00b", ""])
+def test_a_question_has_an_id_that_people_can_type(call_id: str) -> None:
+    """Its request is named after the model's call id."""
+    made = asking()
+    turn = called(ASK)
+    observation = turn.result.observation
+    odd = (observation.tool_calls[0].model_copy(update={"call_id": call_id}),)
+    observation = observation.model_copy(update={"tool_calls": odd})
+    made.bring(replace(turn, result=turn.result.model_copy(update={"observation": observation})))
+    assert failure(made) == ("model_protocol", False)
 
 
 def test_two_calls_of_one_id_ask_nothing() -> None:

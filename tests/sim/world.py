@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, assert_never
 
-from orchestral_temporal.core.inputs import Bound, Input, SessionReady, TimeReached
+from orchestral_temporal.core.inputs import Bound, Input, MomentPast, SessionReady, TimeReached
 from orchestral_temporal.core.loop import advance, begin
 from orchestral_temporal.core.state import (
     AppendSession,
@@ -139,6 +139,8 @@ class World:
             case WakeAfter(timer, ms):
                 self.timers[timer] = mark = object()
                 self.clock.spawn(self._timer(timer, mark, ms))
+            case WakeAt(timer, unix_ms) if unix_ms <= self.clock.now:
+                self.clock.spawn(self._prepared(MomentPast(timer)))
             case WakeAt(timer, unix_ms):
                 self.timers[timer] = mark = object()
                 self.clock.spawn(self._timer(timer, mark, max(0, unix_ms - self.clock.now)))

@@ -49,6 +49,11 @@ def _free_port() -> int:
 def temporal_settings(alone: Path) -> TemporalSettings:
     """The `temporal` section of the development file, with an address of its own and no database file."""
     assert alone.is_dir()
+    return a_server_of_its_own()
+
+
+def a_server_of_its_own() -> TemporalSettings:
+    """The settings of a server that nobody else uses."""
     temporal = load_settings(PACKAGED).temporal
     server = temporal.server.model_copy(update={"db": None, "ui_port": None})
     return temporal.model_copy(update={"address": f"127.0.0.1:{_free_port()}", "server": server})

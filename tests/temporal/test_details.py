@@ -17,7 +17,7 @@ def at_work(*named: str) -> World:
 
 def lines(made: World) -> list[str]:
     """The details, line by line, after the first."""
-    return details(made.state, made.status).splitlines()[1:]
+    return details(made.state).splitlines()[1:]
 
 
 def test_each_call_at_work_has_a_line() -> None:

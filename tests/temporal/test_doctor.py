@@ -1,9 +1,12 @@
 """`doctor`: what it finds in each state of the world, and that it names what to do."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from orchestral_temporal.hosting.devserver import DevServer, dev_server
 from orchestral_temporal.hosting.doctor import Finding, examine
 from orchestral_temporal.hosting.loading import load_settings
 from orchestral_temporal.hosting.settings import Settings, TemporalSettings
@@ -13,7 +16,22 @@ from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.temporal.listing import Stuck, stuck_runs
 from orchestral_temporal.testing.artifacts import MemoryArtifacts
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.conftest import a_server_of_its_own
 from tests.temporal.world import RecordingTool, World, calls, plan, says, until
+
+
+@pytest.fixture(scope="module")
+def temporal_settings(alone: Path) -> TemporalSettings:
+    """Of a server of this module's own: `doctor` looks at all that is in the namespace."""
+    assert alone.is_dir()
+    return a_server_of_its_own()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(temporal_settings: TemporalSettings) -> AsyncGenerator[DevServer]:
+    """The server, with our search attributes registered."""
+    async with dev_server(temporal_settings) as running:
+        yield running
 
 
 def declared(folder: Path, temporal: TemporalSettings, text: str) -> Settings:

@@ -103,7 +103,10 @@ ADMISSION: Mapping[str, tuple[JsonObject, str]] = {
     "a workspace that does not exist": ({"input": "x", "workspace": "/no/such/folder"}, "invalid_spec"),
     "an extension without a namespace": ({"input": "x", "extensions": {"bare": 1}}, "invalid_spec"),
     "a limit of zero": ({"input": "x", "limits": {"max_model_steps": 0}}, "invalid_spec"),
-    "a limit that is not declared": ({"input": "x", "limits": {"max_input_tokens": 9}}, "unsupported_capability"),
+    "a limit that is not declared": (
+        {"input": "x", "limits": {"max_cost": {"currency": "EUR", "microunits": 9}}},
+        "unsupported_capability",
+    ),
     "an empty task": ({"input": ""}, "invalid_spec"),
     "an image": (
         {"input": [{"media_type": "image/png", "body": {"kind": "inline", "value": "x"}}]},
