@@ -7,11 +7,11 @@ from orchestral_temporal.cli.look import runs_of
 from orchestral_temporal.cli.screen import answer_json, answer_table, note
 from orchestral_temporal.hosting.process import GOOD
 from orchestral_temporal.hosting.settings import Settings
-from orchestral_temporal.protocol.requests import InputRequest, PendingRequest
+from orchestral_temporal.protocol.requests import PendingRequest
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown
-from orchestral_temporal.temporal.visibility import answer_command
+from orchestral_temporal.temporal.visibility import answer_command, question
 
 COLUMNS: Final = ("RUN", "KIND", "QUESTION", "ANSWER WITH")
 
@@ -59,7 +59,7 @@ async def show_pending(settings: Settings, *, as_json: bool) -> int:
     async for found in runs.find(status=AgentRunStatus.WAITING):
         for request in await _requests(runs, found.run_id):
             command = f"{answer_command(found.run_id, request.request_id)} TEXT"
-            rows.append((found.run_id, request.payload.type, _question(request), command))
+            rows.append((found.run_id, request.payload.type, question(request), command))
             if as_json:
                 answer_json({"run_id": found.run_id, "request": dump(request), "command": command})
     if not as_json:
@@ -73,8 +73,3 @@ async def _requests(runs: AgentClient, run_id: str) -> tuple[PendingRequest, ...
     except ContinuityUnknown as fault:  # the others can still be shown
         note(f"{run_id}: {fault}")
         return ()
-
-
-def _question(request: PendingRequest) -> str:
-    payload = request.payload
-    return " ".join(str(each.body.value) for each in payload.prompt) if isinstance(payload, InputRequest) else ""

@@ -18,7 +18,7 @@ from orchestral_temporal.protocol.events import AgentJournalRecord, RequestOpene
 from orchestral_temporal.protocol.requests import InputRequest
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal.client import Frame, Turn
-from orchestral_temporal.temporal.visibility import answer_command
+from orchestral_temporal.temporal.visibility import answer_command, question
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What could steer a terminal: the text comes from a model, or from a file that it read."""
@@ -164,9 +164,8 @@ class Terminal:
     def _asked(self, record: AgentJournalRecord) -> None:
         event = record.event.payload
         if isinstance(event, RequestOpened) and isinstance(event.request.payload, InputRequest):
-            question = " ".join(str(each.body.value) for each in event.request.payload.prompt)
             command = answer_command(record.event.run_id, event.request.request_id)
-            self.note(f"? {question}\n  `{command} TEXT` answers, at another terminal.")
+            self.note(f"? {question(event.request)}\n  `{command} TEXT` answers, at another terminal.")
 
     def finish(self, turn: Turn) -> None:
         """What the run says on standard output, how it ended on standard error."""

@@ -46,6 +46,12 @@ def commit_boundary(work: Work, next_round: int) -> None:
     work.set(round=next_round)
 
 
+def next_round(work: Work) -> None:
+    """Go on to the round after this one."""
+    commit_boundary(work, work.state.round + 1)
+    open_round(work)
+
+
 def open_round(work: Work) -> None:
     """Take the input that waits and start the model, unless a limit or the window forbids it (P0, P2, P4)."""
     state = work.state
@@ -82,8 +88,7 @@ def interrupt(work: Work) -> None:
         # Opened and cancelled in one workflow task an attempt is never sent, and its texts stand nowhere.
         work.set(sent=phase.before)
     input_queue.drain(work)
-    commit_boundary(work, state.round + 1)
-    open_round(work)
+    next_round(work)
 
 
 def _dispatch(work: Work, number: int, retry: int = 0) -> None:

@@ -166,8 +166,8 @@ def _kept(work: Work, call: OpenCall, fence: Fence) -> bool:
 
 def answered(work: Work, phase: ToolsOpen, command: AgentCommandEnvelope, answer: InputResolution) -> None:
     """A person has answered the question of a call: the turn goes on (D1)."""
-    call = questions.resolve(work, phase, command, answer)
-    invocations.put(work, call, at=call.at)
+    call, observation = questions.resolve(work, phase, command, answer)
+    invocations.put(work, call, at=CallAt.SETTLED, observation=observation)
     _proceed(work)
 
 
@@ -256,5 +256,4 @@ def _close_turn(work: Work, phase: ToolsOpen) -> None:
         request_id=ids.model_request_id(work.run_id, state.round),
         usage=phase.usage,
     )
-    attempts.commit_boundary(work, state.round + 1)
-    attempts.open_round(work)
+    attempts.next_round(work)

@@ -78,12 +78,14 @@ def decide(phase: Phase, command: ResolveRequest) -> ProviderCommandOutcome:
     return CommandAccepted()
 
 
-def resolve(work: Work, phase: ToolsOpen, command: AgentCommandEnvelope, answer: InputResolution) -> OpenCall:
-    """Commit an accepted answer; the call that asked, settled by it."""
+def resolve(
+    work: Work, phase: ToolsOpen, command: AgentCommandEnvelope, answer: InputResolution
+) -> tuple[OpenCall, ToolObservation]:
+    """Commit an accepted answer; the call that asked, and what the answer is to it."""
     asked = command.request_id or ""
     call = next(each for each in phase.calls if each.at is CallAt.ASKING and request_id(work.state, each) == asked)
     resolved = RequestResolved(request_id=asked, resolution=answer, resolution_digest=resolution_digest(answer))
     event_id = ids.request_event_id(work.run_id, "input", work.state.round, call.call_id, "resolved")
     work.provider((event_id, resolved, command.command_id))
     said = Completed(output=InlineOutput(value={"content": [dump(each) for each in answer.content]}))
-    return call.model_copy(update={"at": CallAt.SETTLED, "observation": ToolObservation(outcome=said)})
+    return call, ToolObservation(outcome=said)

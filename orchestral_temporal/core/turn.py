@@ -82,5 +82,4 @@ def _go_on(work: Work, observation: ModelObservation) -> None:
     if reached is not None:
         ending.limit(work, reached, observation.response)
         return
-    attempts.commit_boundary(work, work.state.round + 1)
-    attempts.open_round(work)
+    attempts.next_round(work)

@@ -1,5 +1,6 @@
 """Temporal's errors in a client's words: the result inside a failed run, the code of a refused update."""
 
+import asyncio
 from typing import NoReturn, cast
 
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
@@ -28,6 +29,16 @@ def result_of(failed: WorkflowFailureError, run_id: str) -> JsonObject:
     how = {TerminatedError: "was terminated", CancelledError: "was cancelled from outside"}
     text = next((said for kind, said in how.items() if isinstance(cause, kind)), "ended without a result")
     raise ContinuityUnknown(f"The run {run_id!r} {text}: {failures.sentence(cause)}.") from None
+
+
+def raise_if_cancelled(fault: BaseException) -> None:
+    """Pass a cancel of our own on: the SDK makes one of its errors of it while an update is on its way.
+
+    Raises:
+        asyncio.CancelledError: that is what the error was.
+    """
+    if isinstance(fault.__cause__, asyncio.CancelledError):
+        raise fault.__cause__ from None
 
 
 def refused(failed: WorkflowUpdateFailedError) -> NoReturn:

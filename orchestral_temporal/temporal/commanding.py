@@ -3,7 +3,6 @@
 An update is answered by the run itself, with the acknowledgement; a signal waits for the next worker (decision 29).
 """
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.words import parse_value, to_json
 from orchestral_temporal.temporal import names
-from orchestral_temporal.temporal.client_errors import refused
+from orchestral_temporal.temporal.client_errors import raise_if_cancelled, refused
 from orchestral_temporal.temporal.turn import ContinuityUnknown
 
 SIGNAL_TIMEOUT: Final = timedelta(seconds=10)
@@ -57,8 +56,7 @@ async def submit(
             return await ack(command.command_id)
         refused(failed)
     except (RPCError, RPCTimeoutOrCancelledError) as fault:
-        if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
-            raise fault.__cause__ from None
+        raise_if_cancelled(fault)
         if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
             refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {handle.id!r} has ended or does not exist.")
         await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=SIGNAL_TIMEOUT)

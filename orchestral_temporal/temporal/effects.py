@@ -1,6 +1,5 @@
 """What became of the tool calls of a run, and how an operator settles an unknown effect (divergence 30)."""
 
-import asyncio
 import getpass
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError, refuse
 from orchestral_temporal.protocol.words import parse, parse_value
 from orchestral_temporal.temporal import names, visibility
-from orchestral_temporal.temporal.client_errors import refused
+from orchestral_temporal.temporal.client_errors import raise_if_cancelled, refused
 from orchestral_temporal.temporal.history import HistoryUnread, Undecodable, plain, replay, start_of
 from orchestral_temporal.temporal.turn import ContinuityUnknown
 
@@ -204,8 +203,7 @@ async def _settle(client: Client, session_id: str, wanted: EffectSettlement) -> 
     except WorkflowUpdateFailedError as failed:
         refused(failed)
     except (RPCError, RPCTimeoutOrCancelledError) as fault:
-        if isinstance(fault.__cause__, asyncio.CancelledError):  # the SDK's word for both; this one is no answer
-            raise fault.__cause__ from None
+        raise_if_cancelled(fault)
         if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
             message = (
                 f"There is no session {session_id!r}, or it was closed from outside; nothing can be settled in it."

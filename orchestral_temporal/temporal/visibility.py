@@ -15,7 +15,7 @@ from orchestral_temporal.core.projection import request_of, status
 from orchestral_temporal.core.state import CallAt, ModelOpen, ModelWaiting, OpenCall, RunState, ToolsOpen
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.events import RunFailed
-from orchestral_temporal.protocol.requests import InputRequest, request_kind
+from orchestral_temporal.protocol.requests import InputRequest, PendingRequest, request_kind
 from orchestral_temporal.temporal import names
 
 STATUS = SearchAttributeKey.for_keyword(names.ATTRIBUTE_STATUS)
@@ -149,11 +149,15 @@ def answer_command(run_id: str, request_id: str) -> str:
     return shlex.join(["orchestral", "answer", run_id, request_id])
 
 
+def question(request: PendingRequest) -> str:
+    """What a pending request asks in words; nothing where it asks for something else."""
+    payload = request.payload
+    return " ".join(inline_text(each) for each in payload.prompt) if isinstance(payload, InputRequest) else ""
+
+
 def _question_line(state: RunState, request_id: str) -> str:
-    payload = request_of(state.run, request_id).payload
-    prompt = " ".join(inline_text(each) for each in payload.prompt) if isinstance(payload, InputRequest) else ""
-    command = answer_command(state.start.run_id, request_id)
-    return f"- asks: {cut(prompt, PROMPT_BYTES)} — `{command} TEXT` answers"
+    asked = cut(question(request_of(state.run, request_id)), PROMPT_BYTES)
+    return f"- asks: {asked} — `{answer_command(state.start.run_id, request_id)} TEXT` answers"
 
 
 def details(state: RunState) -> str:

@@ -34,7 +34,7 @@ async def tell_a_thread():
     def tell():
         while sys._current_frames()[main].f_code.co_name != "select":
             time.sleep(0.01)
-        time.sleep(0.1)
+        time.sleep(0.1)  # from Python into the system call itself, which nothing shows
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     main = threading.get_ident()
     threading.Thread(target=tell, daemon=True).start()
