@@ -20,6 +20,7 @@ from orchestral_temporal.ports import (
 )
 from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, RECONCILE_ATTRIBUTE, FunctionOptions
 from orchestral_temporal.protocol.limits import MoneyAmount, RunLimits
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.tools import ApprovalPolicy, ToolConcurrency, ToolIdempotency
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "DidNotHappen",
     "Happened",
     "Idempotency",
+    "ModelCostPolicy",
     "MoneyAmount",
     "Policy",
     "Reconcile",
@@ -89,7 +91,8 @@ class Agent:
     """An agent as a worker hosts it.
 
     `tools` are functions (marked with `tool` or plain) or `Tool` objects; `limits` is the ceiling that no run may pass,
-    `run_limits` what a run gets that asks for nothing.
+    `run_limits` what a run gets that asks for nothing. With a `price` of its model a run says what it has cost, and may
+    have a `max_cost`.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Agent:
     policy: Policy = field(default_factory=Policy)
     limits: RunLimits = field(default_factory=RunLimits)
     run_limits: RunLimits = field(default_factory=RunLimits)
+    price: ModelCostPolicy | None = None
 
     def __post_init__(self) -> None:
         """Refuse a blank name and keep a copy of the tools.

@@ -19,9 +19,14 @@ LAWS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A3": (f"{_ROOM}/test_delivery.py::test_every_surface_yields_the_same_run",),
     "A5": (f"{_ROOM}/test_delivery.py::test_run_without_limits_goes_on_as_long_as_it_is_useful",),
+    "A6": (
+        f"{_ROOM}/test_yielding.py::test_what_a_tool_says_of_its_progress_is_seen_and_not_kept",
+        f"{_ROOM}/test_yielding.py::test_that_the_model_is_asked_again_is_progress",
+    ),
     "B1": (f"{_ROOM}/test_write_ahead.py::test_attempt_is_written_before_the_backend_starts",),
     "B2": (f"{_ROOM}/test_write_ahead.py::test_delivered_run_folds_to_terminal",),
     "B6": (f"{_ROOM}/test_write_ahead.py::test_a_tool_runs_only_after_its_turn_is_written",),
+    "C4": (f"{_ROOM}/test_yielding.py::test_a_steer_asks_the_tool_at_work_to_yield",),
     "E2": (f"{_ROOM}/test_tools.py::test_model_goes_on_after_a_tool_that_did_not_work",),
     "E3": (
         f"{_CRASH}/test_cuts.py::test_a_call_observed_and_not_yet_run_runs_once",

@@ -15,8 +15,10 @@ from rich.text import Text
 
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.events import AgentJournalRecord, RequestOpened
+from orchestral_temporal.protocol.limits import MoneyAmount
 from orchestral_temporal.protocol.requests import InputRequest
-from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.protocol.telemetry import ProgressReported
+from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal.client import Frame, Turn
 from orchestral_temporal.temporal.visibility import answer_command, question
 
@@ -109,6 +111,8 @@ class JsonScreen:
             value["event"] = dump(frame.event)
         elif frame.text:
             value["text"] = frame.text
+        if frame.progress is not None:
+            value["progress"] = dump(frame.progress)
         answer_json(value)
 
     def finish(self, turn: Turn) -> None:
@@ -154,6 +158,8 @@ class Terminal:
                 self._draw("")
             case "call":
                 self.note(f"· {frame.text}")
+            case "progress" if frame.progress is not None:
+                self.note(f"· {frame.text}: {_progress(frame.progress)}")
             case "event" if frame.event is not None:
                 self._asked(frame.event)
             case "lost":
@@ -203,12 +209,18 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _progress(said: ProgressReported) -> str:
+    return said.message if said.fraction is None else f"{said.message} ({said.fraction:.0%})"
+
+
 def _usage(turn: Turn) -> str:
     usage = turn.result["usage"]
     if not isinstance(usage, dict):
         return ""
     names = {"tool_calls": "tool calls", "input_tokens": "tokens in", "output_tokens": "tokens out"}
-    return ", ".join(f"{usage[key]} {name}" for key, name in names.items() if usage.get(key) is not None)
+    parts = [f"{usage[key]} {name}" for key, name in names.items() if usage.get(key) is not None]
+    cost = usage.get("cost")
+    return ", ".join(parts if cost is None else [*parts, str(parse_value(MoneyAmount, cost))])
 
 
 def _tail(text: str, width: int, height: int) -> str:

@@ -94,23 +94,8 @@ def interrupt(work: Work) -> None:
 def _dispatch(work: Work, number: int, retry: int = 0) -> None:
     """Send one attempt; a retry goes under the record of the attempt it repeats (`spec/wal-recovery.md` §13)."""
     state = work.state
-    over = budgets.spent(state)
-    if over is not None:
-        ending.limit(work, over, state.last_response)
-        return
-    planned = context.plan(state, _part(work), budgets.output_left(state))
-    left = budgets.input_left(state)
-    if left is not None and planned.bound > left and not (planned.overflows and planned.budget < left):
-        ending.limit(work, RunLimitKind.INPUT_TOKENS, state.last_response)
-        return
-    if planned.overflows:
-        ending.fail(
-            work,
-            "context_overflow",
-            f"The context needs about {planned.estimate} tokens and {planned.budget} are free; shorten the task or "
-            "choose a model with a larger window.",
-            details={"used": planned.estimate, "budget": planned.budget},
-        )
+    planned = _planned(work)
+    if planned is None:
         return
     attempt = context.attempt(state, planned, number)
     if not retry:
@@ -135,6 +120,34 @@ def _dispatch(work: Work, number: int, retry: int = 0) -> None:
     )
     work.set(phase=opened, sent=Sent(base=attempt.context, items=len(state.headers)))
     work.want(CallModel(attempt, _part(work).descriptor.backend_id))
+
+
+def _planned(work: Work) -> context.Plan | None:
+    """The next request, with the output cap that the budgets leave it; none if one of them ends the run (P3 to P5)."""
+    state = work.state
+    over = budgets.spent(state)
+    if over is not None:
+        ending.limit(work, over, state.last_response)
+        return None
+    planned = context.plan(state, _part(work), budgets.output_left(state))
+    left = budgets.input_left(state)
+    if left is not None and planned.bound > left and not (planned.overflows and planned.budget < left):
+        ending.limit(work, RunLimitKind.INPUT_TOKENS, state.last_response)
+        return None
+    if planned.overflows:
+        ending.fail(
+            work,
+            "context_overflow",
+            f"The context needs about {planned.estimate} tokens and {planned.budget} are free; shorten the task or "
+            "choose a model with a larger window.",
+            details={"used": planned.estimate, "budget": planned.budget},
+        )
+        return None
+    cap = budgets.affordable(state, planned.bound, planned.cap)
+    if cap == 0:
+        ending.limit(work, RunLimitKind.COST, state.last_response)
+        return None
+    return planned.model_copy(update={"cap": cap})
 
 
 def _part(work: Work) -> ModelPart:
@@ -253,15 +266,5 @@ def _room(before: Capacity, phase: ModelOpen, floor: int | None) -> Capacity:
 
 
 def charge(work: Work, more: ModelUsage) -> None:
-    """Add to the run's usage: what is not known adds nothing."""
-
-    def plus(left: int | None, right: int | None) -> int | None:
-        return right if left is None else left + (right or 0)
-
-    total = work.state.usage
-    work.set(
-        usage=ModelUsage(
-            input_tokens=plus(total.input_tokens, more.input_tokens),
-            output_tokens=plus(total.output_tokens, more.output_tokens),
-        )
-    )
+    """Add to the run's usage."""
+    work.set(usage=budgets.added(work.state.usage, more))

@@ -11,6 +11,7 @@ from orchestral_temporal.core.state import (
     CallAt,
     CancelToolCall,
     OpenCall,
+    RunState,
     StopTimer,
     ToolsOpen,
     WakeAfter,
@@ -169,6 +170,13 @@ def answered(work: Work, phase: ToolsOpen, command: AgentCommandEnvelope, answer
     call, observation = questions.resolve(work, phase, command, answer)
     invocations.put(work, call, at=CallAt.SETTLED, observation=observation)
     _proceed(work)
+
+
+def yield_wanted(state: RunState, invocation_id: str) -> bool:
+    """Whether a call had better return what it has: a plain steer waits for the end of its turn (C4, §11)."""
+    phase = state.phase
+    its_turn = isinstance(phase, ToolsOpen) and any(each.invocation_id == invocation_id for each in phase.calls)
+    return its_turn and not all(each.deferred for each in state.queue)
 
 
 def stop(work: Work, phase: ToolsOpen, command_id: str) -> None:

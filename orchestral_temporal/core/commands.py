@@ -47,10 +47,23 @@ def admit_start(start: Start, part: RunPart) -> AgentAdmission:
         found = check_compatibility(part.descriptor.descriptor, start.envelope)
     except Incompatible as fault:
         raise StartRefused(fault.rejection) from fault
+    _check_currency(start, part)
     for content in start.envelope.spec.input:
         if not input_queue.is_text(content):
             raise start_refused("The field 'input' must hold non-empty inline text/plain contents in this version.")
     return AgentAdmission(skipped_optional_bindings=found.skipped_optional_bindings)
+
+
+def _check_currency(start: Start, part: RunPart) -> None:
+    """Row 3: a cost limit is counted in the currency of the agent's price, or not at all."""
+    limit, price = start.envelope.spec.limits.max_cost, part.price
+    known = price.currency if price is not None else "no currency"
+    if limit is not None and limit.currency != known:
+        raise start_refused(
+            f"The field 'limits.max_cost' is in {limit.currency}, and the agent's model is priced in {known}; "
+            "give the limit in that, or leave it out.",
+            AgentRejectionCode.UNSUPPORTED_CAPABILITY,
+        )
 
 
 def check(state: RunState, command: AgentCommandEnvelope) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from orchestral_temporal.core import budgets
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.limits import SESSION_BATCH_BYTES
 from orchestral_temporal.core.projection import command_of
@@ -153,14 +154,13 @@ def close_when_ended(work: Work) -> None:
 
 def usage_report(state: RunState) -> UsageReport | None:
     """What the run used; null when nothing is known (`spec/agent-loop.md` §7)."""
-    known = state.usage.input_tokens is not None or state.usage.output_tokens is not None
-    if not known and not state.tool_calls:
+    if state.usage == ModelUsage() and not state.tool_calls:
         return None
     return UsageReport(
         input_tokens=state.usage.input_tokens,
         output_tokens=state.usage.output_tokens,
         tool_calls=state.tool_calls or None,
-        cost=None,
+        cost=budgets.cost(state),
     )
 
 

@@ -8,6 +8,7 @@ from orchestral_temporal.protocol.activities import (
     Item,
     Measure,
     MessageItem,
+    ModelPart,
     ResultItem,
     RunPart,
     ToolsItem,
@@ -96,6 +97,16 @@ def tools_item(part: ToolsPart) -> ToolsItem:
         for schema in schemas
     )
     return ToolsItem(tools=(*offered, REQUEST_INPUT) if part.input_requests else offered)
+
+
+def offered(tools: ToolsPart, model: ModelPart) -> ToolsPart:
+    """The tools as this model is offered them: one that calls none cannot ask people either (agent-loop sheet §2)."""
+    return tools if model.descriptor.capabilities.tool_calls else unattended(tools)
+
+
+def unattended(tools: ToolsPart) -> ToolsPart:
+    """The same tools where nobody can be asked."""
+    return tools.model_copy(update={"input_requests": False})
 
 
 def user_item(content: Sequence[Content]) -> Item:

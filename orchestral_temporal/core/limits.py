@@ -27,8 +27,8 @@ ANSWERS_BYTES = 262_144
 COMMANDS_RESERVED = 100
 """Commands beyond that for answers to what is asked, and twice as many for cancels: no run may be out of reach."""
 
-COMMANDS_PER_RUN = 1_000
-"""Commands a run takes: each is two journal events in the state, and all must fit one workflow task's two seconds."""
+COMMANDS_PER_RUN = 10_000
+"""Commands a run takes (decision 11): each is two events of the journal, which the state holds."""
 
 COMMAND_ID_BYTES = 255
 """UTF-8 bytes of a command id: it names events and stands in every acknowledgement."""
@@ -38,6 +38,9 @@ REASON_BYTES = 4_096
 
 NAME_BYTES = 255
 """UTF-8 bytes of the name of an agent, a tenant, or who settles an effect."""
+
+PROGRESS_BYTES = 500
+"""UTF-8 bytes of what a tool says of its progress: a line for those who watch."""
 
 SETTLEMENT_BYTES = 1_024
 """UTF-8 bytes of what an operator says of an unknown effect: it stands in every later context of the session."""

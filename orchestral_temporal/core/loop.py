@@ -27,7 +27,7 @@ from orchestral_temporal.core.inputs import (
     ToolLost,
     ToolObserved,
 )
-from orchestral_temporal.core.items import measure, system_item, tools_item, user_item
+from orchestral_temporal.core.items import measure, offered, system_item, tools_item, user_item
 from orchestral_temporal.core.reducer import begin as begin_run
 from orchestral_temporal.core.start import Start
 from orchestral_temporal.core.state import (
@@ -162,7 +162,8 @@ def _start_when_ready(work: Work) -> None:
         model_digest=model_digest,
         tools_digest=tools_digest,
         config_digest=digest([digest(state.run_part), model_digest, tools_digest]),
-        tools=measure(tools_item(tools)),
+        tools_part=offered(tools, model),
+        tools=measure(tools_item(offered(tools, model))),
     )
     system = system_item(state.run_part)
     if system is not None:

@@ -20,11 +20,12 @@ def observe(work: Work, phase: ModelOpen, result: ModelResult) -> None:
         ids.wal_observed_id(work.run_id, state.round),
         ModelAttemptObserved(round=state.round, request_id=request_id, observation=observation),
     )
-    fault = budgets.breach(state, phase, observation.usage)
+    # What the model reports was used, so it counts also where it ends the run: the result says what was paid for.
+    attempts.charge(work, observation.usage or ModelUsage())
+    fault = budgets.breach(work.state, phase, observation.usage)
     if fault is not None:
         ending.fail(work, *fault)
         return
-    attempts.charge(work, observation.usage or ModelUsage())
     learned = state.capacity
     # An input that never had to shrink is free again; a smaller output cap stays (`spec/agent-loop.md` §4).
     budget = learned.input_budget if learned.input_shrunk else None

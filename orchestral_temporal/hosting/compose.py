@@ -30,6 +30,7 @@ from orchestral_temporal.ports import ArtifactStore, ModelBackend, Tool
 from orchestral_temporal.protocol.activities import Queues, Role, Timeouts
 from orchestral_temporal.protocol.errors import WordError
 from orchestral_temporal.protocol.limits import RunLimits
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.retry import ModelRetryPolicy
 from orchestral_temporal.runtime.agents import (
     CONTEXT_TOKENS,
@@ -133,6 +134,7 @@ def _declared(agent: Agent) -> AgentPlan:
         run_limits=agent.run_limits,
         context_tokens=window or CONTEXT_TOKENS,
         max_output_tokens=cap or OUTPUT_TOKENS,
+        price=agent.price,
     )
 
 
@@ -150,6 +152,7 @@ def _folder(agent: str, given: str | Path) -> Path:
 def _plan(
     settings: Settings, name: str, agent: AgentSettings, backend: ModelBackend | None, workspaces: Sequence[Path]
 ) -> AgentPlan:
+    price = agent.model.price
     roots = [folder.resolve() for folder in (*agent.policy.workspaces, *workspaces)]
     return AgentPlan(
         name=name,
@@ -165,6 +168,7 @@ def _plan(
         max_output_tokens=agent.model.max_output_tokens,
         retry=ModelRetryPolicy.model_validate(agent.model.retry.model_dump()),
         retry_after_cap_ms=agent.model.retry_after_cap_ms,
+        price=None if price is None else ModelCostPolicy.model_validate(price.model_dump()),
     )
 
 

@@ -11,7 +11,9 @@ from orchestral_temporal.hosting.values import (
     BUILTIN_TOOLS,
     LATER_TOOLS,
     Address,
+    Amount,
     Count,
+    Currency,
     Database,
     Duration,
     DurationOrOff,
@@ -114,16 +116,39 @@ class RetrySettings(Section):
         return self
 
 
+class PriceSettings(Section):
+    """What a million tokens cost, in millionths of a unit of the currency: 3 USD are 3000000."""
+
+    currency: Currency
+    input_microunits_per_million_tokens: Amount
+    output_microunits_per_million_tokens: Amount
+
+    @model_validator(mode="after")
+    def _costs_something(self) -> Self:
+        if not self.input_microunits_per_million_tokens + self.output_microunits_per_million_tokens:
+            raise fault("must have one price above 0; leave it out for a model that costs nothing")
+        return self
+
+
+class MoneySettings(Section):
+    """An amount of money, in millionths of a unit of the currency."""
+
+    currency: Currency
+    microunits: Count
+
+
 class AnyModel(Section):
     """What every model has: its window and the cap of one answer in tokens (answer 1), and what becomes of failures.
 
-    A provider that asks for a longer pause gets it, up to `retry_after_cap_ms` (divergence 7).
+    A provider that asks for a longer pause gets it, up to `retry_after_cap_ms` (divergence 7). With a `price` every run
+    says what it has cost, and may have a limit of that.
     """
 
     context_tokens: Count = 131_072
     max_output_tokens: Count = 4_096
     retry: RetrySettings = RetrySettings()
     retry_after_cap_ms: Annotated[int, Field(ge=1, le=600_000)] = 60_000
+    price: PriceSettings | None = None
 
     @model_validator(mode="after")
     def _answer_fits(self) -> Self:
@@ -191,6 +216,7 @@ class RunLimitSettings(LimitSettings):
 
     max_input_tokens: Count | None = None
     max_output_tokens: Count | None = None
+    max_cost: MoneySettings | None = None
 
 
 class AgentSettings(Section):
@@ -215,6 +241,16 @@ class AgentSettings(Section):
     def python_tools(self) -> tuple[tuple[str, str], ...]:
         """Module and function of the user's own tools, in order, each once."""
         return tuple(dict.fromkeys(found for word in self.tools if (found := python_tool(word))))
+
+    @model_validator(mode="after")
+    def _costs_have_a_price(self) -> Self:
+        cost, price = self.run_limits.max_cost, self.model.price
+        if cost is not None and (price is None or price.currency != cost.currency):
+            wanted = (
+                "needs the key price in model" if price is None else f"must be in {price.currency}, as the price is"
+            )
+            raise fault(wanted, ("run_limits", "max_cost"))
+        return self
 
     @model_validator(mode="after")
     def _approvals_name_tools(self) -> Self:

@@ -210,6 +210,12 @@ def _url(value: object) -> str:
     return text
 
 
+def _currency(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch("[A-Z]{3}", value):
+        return value
+    raise fault("must be an ISO code of three capital letters, such as USD")
+
+
 def _scalar(value: object) -> str | int | float | bool:
     if isinstance(value, str | int | float) and math.isfinite(0 if isinstance(value, str) else value):
         return value
@@ -238,6 +244,7 @@ def _no_skills(value: object) -> tuple[str, ...]:
 
 Name = Annotated[str, BeforeValidator(_name)]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Amount = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrOff = Annotated[timedelta | None, BeforeValidator(_duration_or_off)]
 PortOrOff = Annotated[int | None, BeforeValidator(_port_or_off)]
@@ -247,6 +254,7 @@ File = Annotated[Path, BeforeValidator(_path), AfterValidator(_file)]
 Database = Annotated[Path, BeforeValidator(_path), AfterValidator(_database)]
 Store = Annotated[Path, BeforeValidator(_store)]
 Secret = Annotated[SecretRef, BeforeValidator(_secret_ref)]
+Currency = Annotated[str, BeforeValidator(_currency)]
 Url = Annotated[str, BeforeValidator(_url)]
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 Tool = Annotated[str, BeforeValidator(_tool)]

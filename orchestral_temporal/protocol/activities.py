@@ -17,9 +17,11 @@ from orchestral_temporal.protocol.model import (
     ModelUsage,
     ToolResultPart,
 )
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
 from orchestral_temporal.protocol.run import AgentDescriptorEnvelope
 from orchestral_temporal.protocol.session import AgentSessionRecord, EffectUncertaintyCommitted
+from orchestral_temporal.protocol.telemetry import ProgressReported
 from orchestral_temporal.protocol.tools import ToolDescriptor, ToolOutcome, ToolPolicyBounds
 from orchestral_temporal.protocol.wal import GenericModelContextTrace
 
@@ -50,7 +52,11 @@ class Timeouts(Word):
 
 
 class RunPart(Word):
-    """What the run worker binds: identity, instructions and ceilings."""
+    """What the run worker binds: identity, instructions, ceilings, and what the model costs.
+
+    The price is here, not with the model: a start is judged before a model worker has answered, and a new price must
+    not make the workers of today unfit for the runs of yesterday. Each run keeps the price that it began with.
+    """
 
     binding_ref: str
     descriptor: AgentDescriptorEnvelope
@@ -59,6 +65,7 @@ class RunPart(Word):
     max_tool_calls: int | None = None
     run_limits: RunLimits = RunLimits()
     strict_calls: bool = False
+    price: ModelCostPolicy | None = Field(default=None, exclude_if=lambda price: price is None)
 
 
 class ModelPart(Word):
@@ -246,13 +253,17 @@ class Fence(Word):
 
 
 class Heartbeat(Word):
-    """The details of every beat of an attempt (decision 27); `offset` counts characters before `text`."""
+    """The details of every beat of an attempt (decision 27); `offset` counts characters before `text`.
+
+    `progress` is the newest word of a tool at work.
+    """
 
     v: Literal[1] = 1
     fence: Fence | None = None
     request_digest: str | None = None
     offset: int = 0
     text: str = ""
+    progress: ProgressReported | None = Field(default=None, exclude_if=lambda progress: progress is None)
 
 
 class PendingRecord(Word):

@@ -23,6 +23,7 @@ JsonObject = dict[str, JsonValue]
 U16 = Annotated[int, Field(ge=0, le=2**16 - 1)]
 U32 = Annotated[int, Field(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
+LARGEST_U64: Final = 2**64 - 1
 I64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 LARGEST_EXACT: Final = 2**53 - 1

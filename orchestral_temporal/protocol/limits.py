@@ -28,6 +28,10 @@ class MoneyAmount(Word):
     currency: str
     microunits: U64
 
+    def __str__(self) -> str:
+        """As people write it: `0.003150 USD`."""
+        return f"{self.microunits // 10**6}.{self.microunits % 10**6:06} {self.currency}"
+
 
 class RunLimits(Word):
     """A run's budget; null is unlimited, `deadline_unix_ms` is milliseconds since the epoch."""

@@ -13,6 +13,7 @@ from orchestral_temporal.protocol.commands import INPUT_QUEUE
 from orchestral_temporal.protocol.digest import digest
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits, requested_kinds
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
 from orchestral_temporal.protocol.run import (
     AgentCapabilities,
@@ -25,17 +26,15 @@ from orchestral_temporal.protocol.run import (
     seal_descriptor,
 )
 from orchestral_temporal.protocol.tools import ApprovalPolicy, FilesystemPolicy, ToolPolicyBounds
+from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.runtime.meter import DESCRIPTOR as METER
 from orchestral_temporal.runtime.meter import ByteMeter
 from orchestral_temporal.runtime.tool_call import ToolGuard
 
-CARRIED_OUT: Final = tuple(kind for kind in RunLimitKind if kind is not RunLimitKind.COST)
-"""The limits of a run that this version keeps; cost has no price policy yet."""
-
 CEILINGS: Final = (RunLimitKind.MODEL_STEPS, RunLimitKind.TOOL_CALLS)
 """Those that a host may set for every run."""
 
-DEFAULTS: Final = (*CEILINGS, RunLimitKind.INPUT_TOKENS, RunLimitKind.OUTPUT_TOKENS)
+DEFAULTS: Final = (*CEILINGS, RunLimitKind.INPUT_TOKENS, RunLimitKind.OUTPUT_TOKENS, RunLimitKind.COST)
 """Those that an agent may give to a run which brings none: a moment in time is none of them."""
 
 PROVIDER_ID: Final = "orchestral-temporal"
@@ -127,7 +126,7 @@ class HostedAgent:
 class AgentPlan:
     """What an agent is made of before it is bound; ceilings and defaults as `design/answers.md` 12 names them.
 
-    `backend` is none in a process that does not serve the model.
+    `backend` is none in a process that does not serve the model. Without a `price` there is no cost to limit.
     """
 
     name: str
@@ -144,6 +143,12 @@ class AgentPlan:
     retry: ModelRetryPolicy = RETRY
     retry_after_cap_ms: int = RETRY_AFTER_CAP_MS
     context_recovery: ContextRecoveryPolicy = CONTEXT_RECOVERY
+    price: ModelCostPolicy | None = None
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether the model calls tools, as far as it is known here."""
+        return self.backend is None or self.backend.descriptor.capabilities.tool_calls
 
 
 def host(plan: AgentPlan, namespace: str, roles: Collection[Role] = tuple(Role)) -> HostedAgent:
@@ -152,9 +157,13 @@ def host(plan: AgentPlan, namespace: str, roles: Collection[Role] = tuple(Role))
     What another process serves must be absent here, so that a run asks that process for it (decision 22).
 
     Raises:
-        WordError: a tool's descriptor is invalid, two tools share a name, or a limit is not carried out yet.
+        WordError: a tool's descriptor is invalid, two tools share a name, a limit or the price is wrong or not carried
+            out, or there are tools and the model calls none.
     """
     _check_limits(plan)
+    if plan.tools and not plan.calls_tools:
+        message = f"The agent {plan.name!r} has tools, and its model calls none; give it one that does, or no tools."
+        refuse(AgentProtocolErrorCode.UNSUPPORTED, message)
     return HostedAgent(
         name=plan.name,
         run=_run_part(plan, namespace) if Role.RUN in roles else None,
@@ -172,6 +181,7 @@ def _run_part(plan: AgentPlan, namespace: str) -> RunPart:
         max_tool_calls=plan.ceilings.max_tool_calls,
         run_limits=plan.run_limits,
         strict_calls=plan.strict_calls,
+        price=plan.price,
     )
 
 
@@ -213,11 +223,20 @@ def _check_limits(plan: AgentPlan) -> None:
             if kind not in known:
                 message = f"The agent {plan.name!r} sets the limit {kind} in its {name}, where it is not carried out."
                 refuse(AgentProtocolErrorCode.UNSUPPORTED, f"{message} Known there are: {', '.join(known)}.")
+        validate(limits)
+    if plan.price is not None:
+        validate(plan.price)
+    default = plan.run_limits.max_cost
+    if default is not None and (plan.price is None or plan.price.currency != default.currency):
+        message = (
+            f"The agent {plan.name!r} limits cost in {default.currency} and has no price in it; give both or none."
+        )
+        refuse(AgentProtocolErrorCode.UNSUPPORTED, message)
 
 
 def _descriptor(plan: AgentPlan) -> AgentDescriptor:
-    """What the agent declares: only what this version carries out."""
-    limits = tuple(kind for kind in CARRIED_OUT if plan.tools or kind is not RunLimitKind.TOOL_CALLS)
+    """What the agent declares: only what it can do (F6)."""
+    lacking = {RunLimitKind.TOOL_CALLS: not plan.tools, RunLimitKind.COST: plan.price is None}
     return AgentDescriptor(
         provider_id=PROVIDER_ID,
         agent_id=plan.name,
@@ -227,8 +246,8 @@ def _descriptor(plan: AgentPlan) -> AgentDescriptor:
             session_reuse=True,
             structured_output=False,
             controls=ControlCapabilities(steer=True, cancel=CancelSupport.CONFIRMED, recover=True),
-            pending_request_kinds=(PendingRequestKind.INPUT,) if plan.input_requests else (),
-            supported_limits=limits,
+            pending_request_kinds=(PendingRequestKind.INPUT,) if plan.input_requests and plan.calls_tools else (),
+            supported_limits=tuple(kind for kind in RunLimitKind if not lacking.get(kind)),
             effect_mediation=EffectMediation.HOST_MEDIATED if plan.tools else EffectMediation.NONE,
         ),
         extensions={INPUT_QUEUE: {"version": 1}},

@@ -44,6 +44,7 @@ from orchestral_temporal.temporal.fencing import Lease, since_boot
 from orchestral_temporal.temporal.history import RunHistorySource
 from orchestral_temporal.temporal.patient_store import PatientStore
 from orchestral_temporal.temporal.recorded import fence_of, on_record
+from orchestral_temporal.temporal.yielding import YieldWatch
 
 STORE_SECONDS: Final = 60.0
 """How long a turn that was paid for waits for a store that is away; a store that never takes it fails the run."""
@@ -192,9 +193,12 @@ class CallActivities:
             tool_id=request.tool_id,
             arguments=request.arguments,
         )
+        steered = YieldWatch(request.invocation_id)
         context = CallContext(
             workspaces=request.workspaces,
             readable_roots=tuple(str(root) for root in tools.roots),
+            on_progress=lease.progressed,
+            yield_wanted=steered.wanted,
             fence=lease,
             reconcile=request.reconcile,
             deadline=lease.deadline,
@@ -208,6 +212,8 @@ class CallActivities:
             fenced = lease.stands or request.reconcile
             report = plain(interrupted(tools.guard, invocation, fenced=fenced))
             report = replace(report, reconciled=request.reconcile and not lease.stands)
+        finally:
+            steered.end()
         for note in report.notes:
             _log.info("tool result changed", invocation=request.invocation_id, note=note)
         return report

@@ -18,6 +18,7 @@ saying why, and in the end gives it up; the call goes on as long as the server w
 """
 
 import asyncio
+import contextvars
 import math
 import time
 from collections.abc import Coroutine
@@ -28,10 +29,11 @@ from typing import Final, TypeVar
 import structlog
 from temporalio import activity
 
-from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES, REPORT_PAUSE_MS
+from orchestral_temporal.core.limits import FENCE_OUTCOME_BYTES, PROGRESS_BYTES, REPORT_PAUSE_MS
 from orchestral_temporal.ports import ArtifactStore, Clock, NotStarted
 from orchestral_temporal.protocol.activities import Fence, Heartbeat, Timeouts, ToolObservation
 from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.telemetry import ProgressReported
 from orchestral_temporal.protocol.tools import Cancelled, Rejected
 from orchestral_temporal.protocol.words import dump, to_json
 from orchestral_temporal.temporal import failures
@@ -45,6 +47,7 @@ from orchestral_temporal.temporal.answering import (
 from orchestral_temporal.temporal.beating import STOP_SECONDS, pause_between_beats
 from orchestral_temporal.temporal.dispatch import TOOL_MARGIN
 from orchestral_temporal.temporal.patient_store import PatientStore
+from orchestral_temporal.temporal.visibility import cut
 
 REPORTS_IN_GRACE: Final = 3
 """The first pause between signals `at work` is this share of the run's grace, so that one may be lost."""
@@ -78,6 +81,8 @@ class Lease:
         self._asking = asyncio.Lock()
         self._fence = fence
         self._beat = Heartbeat()
+        self._progress: ProgressReported | None = None
+        self._here = contextvars.copy_context()
         self._sent = 0.0
         self._asked = 0
         self._beaten = False
@@ -137,9 +142,12 @@ class Lease:
         It sends one beat at a time, so that behind a recorded fence there is none.
         """
         activity.heartbeat(self._beat)
-        while (recorded := await answered(self._server.recorded)) != self._beat:
+        while True:
+            recorded = await answered(self._server.recorded)
             if recorded is None:
                 raise self._gone()
+            if recorded.fence == self._fence:
+                return
             await asyncio.sleep(LOOK_PAUSE)
 
     def _gone(self) -> NotStarted:
@@ -243,10 +251,23 @@ class Lease:
                     return 0
                 if answer is Answer.CANCELLED:
                     self._cancel()
-        self._beaten = True
         # After our own: if the SDK cannot encode a beat it cancels us, whatever we wait for.
-        activity.heartbeat(self._beat)
+        self._show()
         return pause
+
+    def progressed(self, message: str, fraction: float | None) -> None:
+        """Show watchers how far the call is; what says nothing is left out (A6)."""
+        said = cut(message, PROGRESS_BYTES)
+        if said and not self._settled:
+            share = fraction if fraction is not None and 0 <= fraction <= 1 else None
+            self._progress = ProgressReported(message=said, fraction=share)
+            self._here.run(self._show)
+
+    def _show(self) -> None:
+        """Beat by the SDK, which drops what follows too closely; the fence rides along, or it would be taken back."""
+        self._beaten = True
+        beat = self._beat
+        activity.heartbeat(beat if self._progress is None else beat.model_copy(update={"progress": self._progress}))
 
     async def _tell_run(self) -> float:
         if self._fence.told:  # `record` is at it

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Replayer, WorkflowInterceptorClassInput
 
 from orchestral_temporal.core.calls import turn_item
-from orchestral_temporal.core.items import system_item, tools_item, user_item
+from orchestral_temporal.core.items import system_item, tools_item, unattended, user_item
 from orchestral_temporal.core.start import Start, StartRefused, read_start
 from orchestral_temporal.core.state import EffectNote, RunState, Step
 from orchestral_temporal.core.tool_result import tool_result
@@ -142,10 +142,9 @@ class RunHistorySource:
         if name == names.BIND:
             binding = parse(Binding, await self._plain(answer))
             system = system_item(binding.run) if binding.run is not None else None
-            return (
-                *((system,) if system is not None else ()),
-                *((tools_item(binding.tools),) if binding.tools is not None else ()),
-            )
+            # What the model can do may stand in another binding, so here is either of what it may be offered.
+            offered = () if binding.tools is None else (binding.tools, unattended(binding.tools))
+            return (*((system,) if system is not None else ()), *map(tools_item, offered))
         return ()
 
     def _turn(self, result: ModelResult) -> Sequence[Found]:

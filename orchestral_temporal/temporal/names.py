@@ -17,6 +17,7 @@ QUERY_INSPECT: Final = "inspect"
 QUERY_EVENTS: Final = "events"
 QUERY_WAL: Final = "wal"
 QUERY_COMMAND_ACK: Final = "command_ack"
+QUERY_YIELD_WANTED: Final = "yield_wanted"
 
 SESSION_OPEN: Final = "open"
 SESSION_APPEND: Final = "append"

@@ -5,6 +5,8 @@ from typing import Final, TypeVar
 
 from temporalio.exceptions import ApplicationError
 
+from orchestral_temporal.core.batch import yield_wanted
+from orchestral_temporal.core.ending import usage_report
 from orchestral_temporal.core.reducer import ack, status, view
 from orchestral_temporal.core.state import RunState
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -23,7 +25,7 @@ PAGE_BYTES: Final = 900_000
 
 
 def answer(name: str, asked: JsonObject, state: RunState, wal: list[JsonObject]) -> JsonObject:
-    """Answer `inspect`, `events`, `wal` or `command_ack`.
+    """Answer `inspect`, `events`, `wal` or `command_ack`, and `yield_wanted` for workers of tools.
 
     Raises:
         ApplicationError: invalid_spec, there is no such query or a number is out of range.
@@ -38,17 +40,20 @@ def answer(name: str, asked: JsonObject, state: RunState, wal: list[JsonObject])
             return _page(wal, _itself, asked)
         case names.QUERY_COMMAND_ACK:
             return dump(ack(state.run, str(asked.get("command_id"))))
+        case names.QUERY_YIELD_WANTED:
+            return {"yield_wanted": yield_wanted(state, str(asked.get("invocation_id")))}
         case _:
             raise _invalid(f"{name[:80]!r} is no query of a run; use inspect, events, wal or command_ack.")
 
 
 def _inspect(state: RunState) -> JsonObject:
+    used = usage_report(state)
     return {
         "view": dump(view(state.run)),
         "status": str(status(state.run)),
         "round": state.round,
         "tool_calls": state.tool_calls,
-        "usage": dump(state.usage),
+        "usage": dump(used) if used is not None else None,
         "refused": [dump(each) for each in state.refusals],
     }
 

@@ -47,6 +47,7 @@ from orchestral_temporal.protocol.commands import AgentCommandEnvelope
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import dispatch, failures, names, payloads, queries, visibility
+from orchestral_temporal.temporal.inbox import Arrived, Inbox
 from orchestral_temporal.temporal.under_way import UnderWay, outcome
 
 RECORDER: Final = "orchestral_recorder"
@@ -63,8 +64,9 @@ class AgentRun:
 
     def __init__(self) -> None:
         self._state: RunState | None = None
-        self._held: list[Input] = []
+        self._inbox = Inbox()
         self._unread = False
+        self._unshown = False
         self._timeouts = Timeouts()
         self._binding: Binding | None = None
         self._under_way = UnderWay()
@@ -95,7 +97,7 @@ class AgentRun:
             return _concluded(early)
         await self._until(lambda: self._ended)
         self._show_status()
-        await self._until(lambda: self._closed)
+        await self._until(lambda: self._closed and self._inbox.empty and workflow.all_handlers_finished())
         return self._finish()
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -118,6 +120,7 @@ class AgentRun:
         await self._until(binding.done)
         try:
             self._accept(start, _answer(binding))
+            await self._until(lambda: self._inbox.empty)  # what waited for the run begins with it
             await self._bind_others(request)
         except StartRefused:
             await self._release(start, opening)
@@ -145,9 +148,6 @@ class AgentRun:
         if bound.attributes:
             assert self._state is not None
             workflow.upsert_search_attributes(visibility.at_start(self._state))
-        held, self._held = self._held, []
-        for given in held:
-            self._bring(given)
 
     async def _bind_others(self, request: BindRequest) -> None:
         """Ask the model and tool queues for their parts, when the run's worker does not serve them too."""
@@ -194,12 +194,32 @@ class AgentRun:
 
     @workflow.signal(dynamic=True)
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        """Take whatever is sent; what is no command of this run is put on record as refused."""
+        """Take whatever is sent; what a worker reports of a call never waits behind a burst of commands."""
+        if name == names.SIGNAL_OUTCOME and self._state is not None:
+            self._take((name, args))
+        else:
+            self._arrive((name, args))
+
+    def _arrive(self, arrived: Arrived) -> int:
+        """Take it now or later; the answer is its ticket in the inbox."""
+        if self._state is None or not self._inbox.admits():
+            return self._inbox.put(arrived)
+        self._take(arrived)
+        return 0
+
+    def _take(self, arrived: Arrived) -> None:
+        """Bring what has arrived; what is no command of this run is put on record as refused."""
+        if isinstance(arrived, AgentCommandEnvelope):
+            self._command(arrived)
+            return
+        name, args = arrived
         try:
             if name == names.SIGNAL_OUTCOME:
                 self._bring(OutcomeArrived(payloads.read_outcome(args)))
                 return
-            command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
+            assert self._state is not None
+            place = self._state.received + 1
+            command = payloads.read_command(name, args, workflow.info().workflow_id, place)
         except ProtocolError as fault:
             self._bring(PayloadRefused(name, fault.error.message))
         else:
@@ -208,15 +228,16 @@ class AgentRun:
     @workflow.update(dynamic=True)
     async def on_update(self, name: str, args: Sequence[RawValue]) -> JsonObject:
         """Take a command and answer with its acknowledgement."""
-        command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
-        self._command(command)
-        await workflow.wait_condition(lambda: self._state is not None)
+        command = payloads.read_command(name, args, workflow.info().workflow_id, place=0)
+        known = self._state is not None and command.command_id in self._state.run.commands
+        ticket = self._arrive(command)
+        await workflow.wait_condition(lambda: self._inbox.taken(ticket))
         assert self._state is not None
         try:
             check(self._state, command)  # what came before the run was there, and is refused, hears why
         except ProtocolError as fault:
             raise failures.refused_command(fault) from None
-        return self._ack(command)
+        return self._ack(command, duplicate=known)
 
     @on_update.validator
     def check_update(self, name: str, args: Sequence[RawValue]) -> None:
@@ -225,32 +246,26 @@ class AgentRun:
             if name != names.UPDATE_SUBMIT:
                 message = f"{name[:80]!r} is no update of a run; use 'submit'."
                 raise ApplicationError(message, type=AgentProtocolErrorCode.INVALID_SPEC, non_retryable=True)
-            command = payloads.read_command(name, args, workflow.info().workflow_id, self._place)
+            command = payloads.read_command(name, args, workflow.info().workflow_id, place=0)
             if self._state is not None:
                 check(self._state, command)
         except ProtocolError as fault:
             raise failures.refused_command(fault) from None
 
-    def _ack(self, command: AgentCommandEnvelope) -> JsonObject:
+    def _ack(self, command: AgentCommandEnvelope, *, duplicate: bool) -> JsonObject:
         assert self._state is not None
         try:
-            return dump(ack(self._state.run, command.command_id))
+            return dump(ack(self._state.run, command.command_id, duplicate=duplicate))
         except ProtocolError as fault:
             raise failures.refused_command(fault) from None
-
-    @property
-    def _place(self) -> int:
-        return (self._state.received if self._state is not None else 0) + len(self._held) + 1
 
     def _command(self, command: AgentCommandEnvelope) -> None:
         self._unread = True
         self._bring(CommandArrived(command))
 
     def _bring(self, given: Input) -> None:
-        if self._state is None:
-            self._held.append(given)
-        else:
-            self._apply(advance(self._state, given))
+        assert self._state is not None, "inputs come only once the run is accepted"
+        self._apply(advance(self._state, given))
 
     def _apply(self, step: Step) -> None:
         self._state = step.state
@@ -260,12 +275,17 @@ class AgentRun:
             recorder(step)
         for effect in step.effects:
             self._under_way.carry_out(effect, self._bound)
-        workflow.set_current_details(visibility.details(step.state))
-        self._show_waiting(step.state)
+        self._unshown = True
         for given in self._under_way.past():
             self._bring(given)
 
-    def _show_waiting(self, state: RunState) -> None:
+    def _show(self) -> None:
+        """Say where the run stands: once for all that came together, since a burst may bring hundreds of steps."""
+        state = self._state
+        if state is None or not self._unshown:
+            return
+        self._unshown = False
+        workflow.set_current_details(visibility.details(state))
         waiting = visibility.waiting_for(state)
         if waiting != self._waiting and self._binding is not None and self._binding.attributes:
             self._waiting = waiting
@@ -291,18 +311,28 @@ class AgentRun:
         """Wait, and meanwhile bring what activities answer; Temporal's own cancel is a command like any other."""
         while not done():
             try:
-                await workflow.wait_condition(lambda: done() or self._under_way.answered or self._unread)
+                await workflow.wait_condition(lambda: done() or self._something_to_do)
             except asyncio.CancelledError:
                 reason = workflow.cancellation_reason()
                 if reason is None:  # not a request to cancel: this worker forgets the run, another will go on
                     raise
                 self._cancelled(reason)
+            if self._state is not None:
+                for arrived in self._inbox.rest():
+                    self._take(arrived)
             for given in self._under_way.answers():
                 self._bring(given)
-            if self._unread:  # an answer that is there already is worth more than the steer that would void it
+            # An answer that is there already is worth more than the steer that would void it.
+            if self._unread and self._inbox.empty:
                 self._unread = False
-                if self._state is not None:  # before, what is held begins with the run
-                    self._bring(CommandsRead())
+                self._bring(CommandsRead())
+            self._show()
+        self._show()
+
+    @property
+    def _something_to_do(self) -> bool:
+        readable = self._inbox.ready and self._state is not None
+        return readable or self._unshown or self._under_way.answered
 
     def _cancelled(self, reason: str) -> None:
         """A cancel command with a derived id (decision 14)."""
@@ -312,7 +342,7 @@ class AgentRun:
             workflow.info().workflow_id,
             0,
         )
-        self._command(value)
+        self._arrive(value)
 
     def _show_status(self) -> None:
         """Say that the run is over, also while its session does not yet take the last records (`answers.md` 13)."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
+from orchestral_temporal.core import budgets
 from orchestral_temporal.core.effect_notes import settle_command
 from orchestral_temporal.core.invocations import AT_WORK
 from orchestral_temporal.core.items import inline_text
@@ -176,8 +177,9 @@ def details(state: RunState) -> str:
     last = state.run.records[-1].event.payload if state.run.records else None
     if isinstance(last, RunFailed):
         lines.append(f"- {cut(last.failure.message, FAILURE_BYTES)}")
-    usage = state.usage
+    usage, cost = state.usage, budgets.cost(state)
     if usage.input_tokens is not None or usage.output_tokens is not None:
-        lines.append(f"- tokens: {usage.input_tokens or 0} in, {usage.output_tokens or 0} out")
+        money = "" if cost is None else f", {cost}"
+        lines.append(f"- tokens: {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{money}")
     lines.extend(f"- refused `{each.name}`: {cut(each.reason, 200)}" for each in state.refusals[-3:])
     return "\n".join(lines)

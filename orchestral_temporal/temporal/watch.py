@@ -15,12 +15,15 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from orchestral_temporal.core.limits import PROGRESS_BYTES
 from orchestral_temporal.protocol.activities import Heartbeat
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.protocol.events import AgentJournalRecord
+from orchestral_temporal.protocol.telemetry import ProgressReported
 from orchestral_temporal.protocol.words import parse
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.history import Undecodable, plain
+from orchestral_temporal.temporal.visibility import cut
 
 LOOK_PAUSE: Final = 0.25
 """Seconds between two looks at an open attempt: its text changes four times a second at most."""
@@ -67,15 +70,18 @@ class Frame:
     """One thing a watcher sees.
 
     `text`: more live text. `clear`: the live text of that attempt is void. `turn`: it is the model's answer. `call`,
-    `call_ended`: a tool call, by its summary. `lost`: a call was lost. `committed`: something outside arrived, the
-    journal may have grown. `event`: a record. `attempt` tells the model attempts of a run apart; what is void is said
-    before the next one speaks (F013). What is open when it is cancelled, or when the run ends, is closed.
+    `call_ended`: a tool call, by its summary. `progress`: a call at work says how far it is, or a failed attempt of the
+    model is repeated soon; only the newest word is kept, and it is never on record (A6). `lost`: a call was lost.
+    `committed`: something outside arrived, the journal may have grown. `event`: a record. `attempt` tells the model
+    attempts of a run apart; what is void is said before the next one speaks (F013). What is open when it is cancelled,
+    or when the run ends, is closed.
     """
 
     kind: str
     text: str = ""
     event: AgentJournalRecord | None = None
     attempt: str = ""
+    progress: ProgressReported | None = None
 
 
 async def follow(client: Client, run_id: str) -> AsyncIterator[Frame]:
@@ -150,6 +156,8 @@ class _Live:
         self._open: dict[int, tuple[str, str, str]] = {}
         self._shown = 0
         self._attempt: tuple[str, int] | None = None
+        self._progress: dict[str, ProgressReported] = {}
+        self._failed = ""
         self._arrived = False
         self._told = False
 
@@ -161,8 +169,13 @@ class _Live:
                 name = scheduled.activity_type.name
                 summary = _text(event)
                 self._open[event.event_id] = (name, summary, scheduled.activity_id)
+                self._failed = "" if name == names.CALL_MODEL else self._failed
                 return [Frame("call", summary)] if name == names.INVOKE_TOOL else []
+            case EventType.EVENT_TYPE_TIMER_STARTED if self._failed:
+                return [self._repeated(event)]
             case kind if kind in _ENDS:
+                if self._open.get(_scheduled(event), ("",))[0] == names.CALL_MODEL:
+                    self._failed = event.activity_task_failed_event_attributes.failure.message
                 return self._closed(_scheduled(event), *_ENDS[kind])
             case kind if kind in CLOSED:  # a cancel does not wait for all that it ends
                 return [frame for each in list(self._open) for frame in self._closed(each, *_CANCELLED)]
@@ -178,6 +191,13 @@ class _Live:
                 pass
         return []
 
+    def _repeated(self, event: HistoryEvent) -> Frame:
+        """A pause of the run after a failed attempt: nothing else starts a timer then."""
+        seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToMilliseconds() / 1000
+        message = f"The model is asked again in {seconds:.1f} s: {cut(self._failed, PROGRESS_BYTES)}"
+        self._failed = ""
+        return Frame("progress", "model", progress=ProgressReported(message=message))
+
     def _closed(self, scheduled: int, attempt_says: str, call_says: str) -> list[Frame]:
         name, summary, attempt = self._open.pop(scheduled, ("", "", ""))
         if name == names.CALL_MODEL:
@@ -186,21 +206,22 @@ class _Live:
         return [Frame(call_says, summary)] if name == names.INVOKE_TOOL else []
 
     async def look(self) -> None:
-        """Look at the open attempt as long as there is one."""
+        """Look at the open attempt, and at the calls at work, as long as there are any."""
         while True:
-            if self._speaking:
+            if self._at_work:
                 with suppress(RPCError):
                     described = await self._client.get_workflow_handle(self._run_id).describe(rpc_timeout=RPC_TIMEOUT)
                     for pending in described.raw_description.pending_activities:
                         # What was asked for before an attempt ended may be answered after it; that is void.
-                        if pending.activity_id in self._speaking:
+                        if pending.activity_id in self._at_work:
                             await self._show(pending)
             await asyncio.sleep(LOOK_PAUSE)
 
     @property
-    def _speaking(self) -> list[str]:
-        """The model attempts that are open as far as the history was read."""
-        return [attempt for name, _, attempt in self._open.values() if name == names.CALL_MODEL]
+    def _at_work(self) -> dict[str, str]:
+        """The model attempts and tool calls that are open as far as the history was read, and their summaries."""
+        told = (names.CALL_MODEL, names.INVOKE_TOOL)
+        return {attempt: summary for name, summary, attempt in self._open.values() if name in told}
 
     async def _show(self, pending: PendingActivityInfo) -> None:
         if not pending.heartbeat_details.payloads:
@@ -212,6 +233,14 @@ class _Live:
                 self._told = True
                 _log.warning("live text cannot be read", run_id=self._run_id, why=str(fault))
             return
+        if beat.progress is not None and beat.progress != self._progress.get(pending.activity_id):
+            self._progress[pending.activity_id] = beat.progress
+            summary = self._at_work.get(pending.activity_id, "")
+            self._frames.put_nowait(Frame("progress", summary, progress=beat.progress))
+        if pending.activity_type.name == names.CALL_MODEL:
+            self._speak(pending, beat)
+
+    def _speak(self, pending: PendingActivityInfo, beat: Heartbeat) -> None:
         attempt = (pending.activity_id, pending.attempt)
         if attempt != self._attempt:
             self._attempt, self._shown = attempt, 0

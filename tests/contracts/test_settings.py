@@ -10,6 +10,7 @@ from orchestral_temporal.hosting.loading import PACKAGED, find_config, load_sett
 from orchestral_temporal.hosting.settings import (
     AgentSettings,
     OpenAIModelSettings,
+    PriceSettings,
     RetrySettings,
     ScriptedModelSettings,
     Settings,
@@ -130,7 +131,9 @@ agents:
   a:
     model: {adapter: openai, model: m, base_url: "http://127.0.0.1:8000/v1", api_key: env:KEY,
             context_tokens: 128000, max_output_tokens: 8000, call_ids: short9,
-            retry: {max_retries: 5, base_delay_ms: 200}, retry_after_cap_ms: 120000}
+            retry: {max_retries: 5, base_delay_ms: 200}, retry_after_cap_ms: 120000,
+            price: {currency: EUR, input_microunits_per_million_tokens: 0,
+                    output_microunits_per_million_tokens: 15000000}}
 """
     assert load_settings(written(tmp_path, text)).agents["a"].model == OpenAIModelSettings(
         model="m",
@@ -141,6 +144,9 @@ agents:
         call_ids="short9",
         retry=RetrySettings(max_retries=5, base_delay_ms=200, max_delay_ms=8_000),
         retry_after_cap_ms=120_000,
+        price=PriceSettings(
+            currency="EUR", input_microunits_per_million_tokens=0, output_microunits_per_million_tokens=15_000_000
+        ),
     )
 
 

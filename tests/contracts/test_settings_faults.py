@@ -12,7 +12,10 @@ AGENT = "agents: {default: {}}\n"
 TOOLS = "file_read, search, file_search, text_search, python:MODULE:FUNCTION"
 ROOT_KEYS = "temporal, queues, artifacts, approvals, timeouts, live_text, agents"
 AGENT_KEYS = "model, instructions, tools, policy, limits, run_limits, skills, input_requests, strict_calls"
-MODEL_KEYS = "context_tokens, max_output_tokens, retry, retry_after_cap_ms, adapter, model, base_url, api_key, call_ids"
+MODEL_KEYS = (
+    "context_tokens, max_output_tokens, retry, retry_after_cap_ms, price, adapter, model, base_url, api_key, call_ids"
+)
+RATES = "input_microunits_per_million_tokens: {}, output_microunits_per_million_tokens: {}"
 POLICY_TOOLS = (
     "file_read, search, file_search, text_search, "
     "file_write, file_edit, apply_patch, exec, exec_command, write_stdin, artifact_read"
@@ -222,6 +225,36 @@ FAULTS = [
         "1: agents.a.policy.approval.exec must be one of 'never', 'ask' or 'deny'.",
     ),
     ("agents: {a: {run_limits: {max_tool_calls: 0}}}", "1: agents.a.run_limits.max_tool_calls must be at least 1."),
+    (
+        model("adapter: offline, price: {currency: usd, " + RATES.format(1, 1) + "}"),
+        "1: agents.a.model.price.currency must be an ISO code of three capital letters, such as USD.",
+    ),
+    (
+        model("adapter: offline, price: {currency: USD, " + RATES.format(0, 0) + "}"),
+        "1: agents.a.model.price must have one price above 0; leave it out for a model that costs nothing.",
+    ),
+    (
+        model("adapter: offline, price: {currency: USD, " + RATES.format(1.5, 0) + "}"),
+        "1: agents.a.model.price.input_microunits_per_million_tokens must be a whole number, not a number.",
+    ),
+    (
+        "agents: {a: {run_limits: {max_cost: {currency: USD, microunits: 0}}}}",
+        "1: agents.a.run_limits.max_cost.microunits must be at least 1.",
+    ),
+    (
+        "agents: {a: {limits: {max_cost: {currency: USD, microunits: 9}}}}",
+        "1: agents.a.limits.max_cost is no key here; allowed: max_model_steps, max_tool_calls.",
+    ),
+    (
+        "agents:\n  a:\n    run_limits:\n      max_cost: {currency: USD, microunits: 9}",
+        "4: agents.a.run_limits.max_cost needs the key price in model.",
+    ),
+    (
+        "agents:\n  a:\n    model: {adapter: offline, price: {currency: EUR, "
+        + RATES.format(1, 1)
+        + "}}\n    run_limits: {max_cost: {currency: USD, microunits: 9}}",
+        "4: agents.a.run_limits.max_cost must be in EUR, as the price is.",
+    ),
     (
         "agents: {a: {skills: [skills/]}}",
         "1: agents.a.skills must be empty or absent: skills are not in this version yet.",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestral_temporal.core.batch import yield_wanted
 from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, TimeReached
 from orchestral_temporal.core.limits import (
     ANSWERS_BYTES,
@@ -231,3 +232,18 @@ def test_a_run_that_is_stopping_takes_no_command() -> None:
     read(made, steer("s1", "wait"), queued("q1", "wait"))
     assert [standing(made, each) for each in ("s1", "q1")] == ["rejected", "rejected"]
     assert made.state.queue == ()
+
+
+def test_a_call_had_better_yield_while_a_plain_steer_waits_for_its_turn() -> None:
+    """Queued input waits for the boundary and asks nobody; a call of another turn is not asked (C4, §11)."""
+    made = world()
+    made.bring(called(ECHO))
+    mine = f"{RUN}/m1/c1"
+    wanted = [yield_wanted(made.state, mine)]
+    for given in (queued("q1", "later"), steer("s1", "now")):
+        made.bring(given)
+        wanted.append(yield_wanted(made.state, mine))
+    assert wanted == [False, False, True]
+    assert not yield_wanted(made.state, f"{RUN}/m2/c1")
+    made.bring(answered("x"))
+    assert not yield_wanted(made.state, mine)

@@ -8,7 +8,7 @@ from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, Outcom
 from orchestral_temporal.core.limits import ANSWERS_BYTES, COMMANDS_PER_RUN
 from orchestral_temporal.core.reducer import view
 from orchestral_temporal.core.state import CallModel, InvokeTool
-from orchestral_temporal.protocol.activities import Fence, ToolObservation
+from orchestral_temporal.protocol.activities import Fence, ToolObservation, ToolsPart
 from orchestral_temporal.protocol.commands import ResolveRequest, seal_command
 from orchestral_temporal.protocol.content import Content, stored_text, text_content
 from orchestral_temporal.protocol.digest import exact_digest
@@ -26,6 +26,7 @@ from tests.core.loop_world import (
     answered,
     binding,
     called,
+    model_part,
     run_part,
     said,
     start,
@@ -42,18 +43,32 @@ ASK = (NAME, '{"prompt":"Which one?"}')
 QUESTION = f"input:{RUN}:1:c0"
 
 
-def asking(*, declared: bool = True, offered: bool = True, **limits: int) -> World:
+def asking(
+    *,
+    declared: bool = True,
+    offered: bool = True,
+    calls_tools: bool = True,
+    tools: ToolsPart | None = None,
+    **limits: int,
+) -> World:
     """A run whose model may ask people: it is offered the tool, and its agent declares such requests."""
+    plain_model = model_part()
+    can = plain_model.descriptor.capabilities.model_copy(
+        update={"tool_calls": calls_tools, "parallel_tool_calls": calls_tools}
+    )
+    model = plain_model.model_copy(
+        update={"descriptor": plain_model.descriptor.model_copy(update={"capabilities": can})}
+    )
     part = run_part()
     if declared:
         plain = part.descriptor.descriptor
         capabilities = plain.capabilities.model_copy(update={"pending_request_kinds": (PendingRequestKind.INPUT,)})
         descriptor = seal_descriptor(plain.model_copy(update={"capabilities": capabilities}))
         part = part.model_copy(update={"descriptor": descriptor})
-    tools = tools_part(tool("echo", concurrency=ToolConcurrency.PARALLEL_SAFE))
+    tools = tools or tools_part(tool("echo", concurrency=ToolConcurrency.PARALLEL_SAFE))
     return world(
         start(limits=dict(limits)),
-        binding(run=part, tools=tools.model_copy(update={"input_requests": offered})),
+        binding(run=part, model=model, tools=tools.model_copy(update={"input_requests": offered})),
     )
 
 
@@ -156,6 +171,27 @@ def test_an_unattended_run_fails_if_its_model_asks_anyway(declared: bool, offere
     assert "request_opened" not in made.events
 
 
+def test_a_model_that_calls_no_tools_is_not_offered_the_question() -> None:
+    """It cannot ask, whatever the agent says; the contract of the tools stays what their worker knows (§2)."""
+    mute, attended = asking(calls_tools=False), asking()
+    unattended = asking(offered=False)
+    assert mute.state.tools == unattended.state.tools != attended.state.tools
+    assert mute.state.tools_digest == attended.state.tools_digest
+    mute.bring(called(ASK))
+    assert failure(mute) == ("input_requests_disabled", False)
+
+
+def test_a_question_needs_no_other_tool() -> None:
+    """An agent with no tool at all may ask; that is no tool call, so no limit of them ends it (D1)."""
+    made = asking(tools=ToolsPart(), max_tool_calls=1)
+    for number in (1, 2):
+        made.bring(called(ASK))
+        made.bring(answer(f"a{number}", "yes", request=f"input:{RUN}:{number}:c0"))
+    made.bring(said("So be it."))
+    assert made.status == "delivered"
+    assert made.state.tool_calls == 0
+
+
 @pytest.mark.parametrize("arguments", ["", "{}", '{"prompt":" "}', '{"prompt":1}', '{"prompt":"x","more":1}', "x"])
 def test_a_question_that_asks_nothing_ends_the_run(arguments: str) -> None:
     """It is the host's own tool, so its arguments are taken strictly (§9)."""
@@ -179,8 +215,7 @@ def test_a_full_run_can_still_be_answered_and_cancelled() -> None:
     """The bound on commands keeps out steers; an answer and a cancel come in beyond it (decision 11)."""
     made = asking()
     made.bring(called(ASK))
-    for number in range(COMMANDS_PER_RUN):
-        made.bring(answer(f"a{number}", text_content("")))
+    made.state = made.state.model_copy(update={"commands": COMMANDS_PER_RUN})
     made.bring(steer("s1", "more"))
     assert made.state.refusals[-1].reason.startswith("invalid_transition: A run takes at most")
     made.bring(answer("right", "The left one."))

@@ -9,19 +9,25 @@ import gzip
 import json
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
+from orchestral_temporal.core.questions import NAME as REQUEST_INPUT
 from orchestral_temporal.hosting.devserver import dev_server
 from orchestral_temporal.hosting.loading import PACKAGED, load_settings
 from orchestral_temporal.ports import ToolFailed
 from orchestral_temporal.protocol.base import Json, JsonObject
+from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.retry import ModelRetryPolicy
 from orchestral_temporal.protocol.tools import ToolIdempotency
+from orchestral_temporal.temporal.client import ContinuityUnknown, RunHandle
+from orchestral_temporal.temporal.inbox import SLICE
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.conftest import _free_port
 from tests.temporal.test_tools import freeze_until_lost
-from tests.temporal.world import RecordingTool, World, calls, open_world, plan, says
+from tests.temporal.world import RecordingTool, World, calls, open_world, plan, says, until
 
 Story = Callable[[World], Awaitable[None]]
 
@@ -105,6 +111,60 @@ async def unknown(world: World) -> None:
         await run.settle("m1/c1", did_not=True, by="recorder")
 
 
+async def steered(world: World) -> None:
+    """Steers that wait for the run, one that voids an attempt, queued input that is replaced and withdrawn."""
+    model = ScriptedModel([[{"hang": True}], says("done")])
+    run = await world.runs.start("Go", run_id="golden-steered", session_id="golden-3")
+    handle = world.client.get_workflow_handle(run.run_id)
+    for text in ("quickly", "and well"):
+        await handle.signal("steer", {"text": text})
+    async with world.serving(plan(model)):
+        await until(lambda: bool(model.requests), "the model is asked")
+        first, second = await run.enqueue("one", command_id="q1"), await run.enqueue("two", command_id="q2")
+        await first.replace("ONE", command_id="q3")
+        await second.withdraw(command_id="q4")
+        await run.steer("now", command_id="s1")
+        await run.wait()
+
+
+async def asked(world: World) -> None:
+    """A question, a wrong answer and the right one, under a budget and a deadline that nobody reaches."""
+    limits = RunLimits(max_output_tokens=1_000, deadline_unix_ms=4_102_444_800_000)
+    script = [calls((REQUEST_INPUT, {"prompt": "Which one?"})), says("done")]
+    usage: list[Json] = [{"type": "usage", "usage": {"input_tokens": 9, "output_tokens": 3}}]
+    async with world.serving(plan(ScriptedModel([usage + each for each in script]), input_requests=True)):
+        run = await world.runs.start("Ask", run_id="golden-asked", session_id="golden-3", limits=limits)
+        await until(lambda: asks(run), "the run waits for a person")
+        (request,) = (await run.inspect()).pending_requests
+        await world.client.get_workflow_handle(run.run_id).signal("resolve_request", {"request_id": "other"})
+        await run.answer(request.request_id, "the left one", command_id="a1")
+        await run.wait()
+
+
+async def asks(run: RunHandle) -> bool:
+    """Whether a run waits for a person; before it is accepted it does not answer."""
+    with suppress(ContinuityUnknown):
+        return bool((await run.inspect()).pending_requests)
+    return False
+
+
+async def expired(world: World) -> None:
+    """A deadline ends a model that hangs."""
+    limits = RunLimits(deadline_unix_ms=int(time.time() * 1000) + 1_000)
+    async with world.serving(plan(ScriptedModel([[{"hang": True}]]))):
+        await (await world.runs.start("Wait", run_id="golden-expired", session_id="golden-3", limits=limits)).wait()
+
+
+async def burst(world: World) -> None:
+    """More steers than one task reads wait for the run."""
+    run = await world.runs.start("Go", run_id="golden-burst", session_id="golden-3")
+    handle = world.client.get_workflow_handle(run.run_id)
+    for number in range(SLICE + 10):
+        await handle.signal("steer", {"command_id": f"s{number}", "text": "more"})
+    async with world.serving(plan(ScriptedModel([says("done")]))):
+        await run.wait()
+
+
 STORIES: tuple[tuple[str, Story], ...] = (
     ("golden-text", text),
     ("golden-tools", tools),
@@ -113,6 +173,10 @@ STORIES: tuple[tuple[str, Story], ...] = (
     ("golden-retried", retried),
     ("golden-heard-late", heard_late),
     ("golden-unknown", unknown),
+    ("golden-steered", steered),
+    ("golden-asked", asked),
+    ("golden-expired", expired),
+    ("golden-burst", burst),
 )
 
 
@@ -127,7 +191,7 @@ async def main(folder: Path) -> None:
     ):
         for _, story in STORIES:
             await story(world)
-        for name in (*(name for name, _ in STORIES), "session/golden", "session/golden-2"):
+        for name in (*(name for name, _ in STORIES), "session/golden", "session/golden-2", "session/golden-3"):
             history = await world.history(name)
             value = json.loads(history.to_json())
             plain = re.sub(r'("identity": )"[^"]*"', r'\1"recorder"', json.dumps(value, sort_keys=True))

@@ -85,6 +85,8 @@ class Backend:
 
     def _usage(self, cap: int) -> ModelUsage | None:
         random = self._world.random
+        if self._world.setting.budgeted and random.random() < 0.9:
+            return ModelUsage(input_tokens=random.randint(1, 500), output_tokens=random.randint(1, cap))
         return random.choice(
             [
                 None,

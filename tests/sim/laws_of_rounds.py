@@ -15,11 +15,12 @@ from orchestral_temporal.core.items import context_digest, measure, system_item,
 from orchestral_temporal.core.limits import ATTEMPTS_PER_ROUND
 from orchestral_temporal.core.state import CallModel, CancelModelCall, WakeAfter
 from orchestral_temporal.protocol.activities import ModelAttempt, ModelPart
-from orchestral_temporal.protocol.events import DeliveryCommitted, RunFailed, RunIncomplete
+from orchestral_temporal.protocol.events import RunFailed, RunIncomplete
 from orchestral_temporal.protocol.limits import RunLimitKind
 from orchestral_temporal.protocol.model import ModelErrorCode, ModelUsage
 from orchestral_temporal.protocol.wal import ModelContextRejected, ModelRetryScheduled
 from tests.sim.law import require
+from tests.sim.laws_of_budgets import BudgetLaws
 from tests.sim.seen import Seen
 from tests.sim.setting import Setting
 
@@ -34,6 +35,7 @@ class RoundLaws:
         self.usage = ModelUsage()
         self._latest: CallModel | None = None
         self._setting = setting
+        self._budgets = BudgetLaws(setting)
         self._retries = 0
         self._losses = 0
         self._due: tuple[str, int] | None = None
@@ -70,10 +72,7 @@ class RoundLaws:
         require(usage == self.usage, "divergence 8, F118", f"the run counts {usage}, {self.usage} was used")
         if isinstance(seen.terminal, RunIncomplete):
             self._limited(seen.terminal)
-        if isinstance(seen.terminal, DeliveryCommitted):
-            report = seen.terminal.delivery.usage
-            reported = (None, None) if report is None else (report.input_tokens, report.output_tokens)
-            require(reported == (usage.input_tokens, usage.output_tokens), "agent-loop 7", "a delivery reports other")
+        self._budgets.saw(seen, usage)
 
     # -- the end of an attempt -------------------------------------------------------------------------------------
 
@@ -88,30 +87,16 @@ class RoundLaws:
                 if result.item is not None:
                     self._held.add(result.item.digest)
                 usage = result.observation.usage or ModelUsage()
-                code = self._unfit(result.observation.usage, attempt)
+                self._charge(usage)
+                code = self._budgets.unfit(result.observation.usage, attempt)
                 if code is not None:
                     self._fails(seen, code)
-                else:
-                    self._charge(usage)
             case ModelFailed():
                 self._failed(seen, given)
             case ModelLost():
                 self._losses += 1
                 self._charge_whole(attempt)
                 self._lost(seen, given)
-
-    def _unfit(self, reported: ModelUsage | None, attempt: ModelAttempt) -> str | None:
-        """Why a turn's usage ends the run (§7)."""
-        limited = self._setting.start.envelope.spec.limits.max_input_tokens is not None
-        if limited and reported is None:
-            return "model_usage_missing"
-        usage = reported or ModelUsage()
-        if limited and usage.input_tokens is None:
-            return "model_input_usage_missing"
-        if limited and (usage.input_tokens or 0) > attempt.trace.used_input_tokens:
-            return "model_input_usage_exceeded_reservation"
-        over = (usage.output_tokens or 0) > attempt.max_output_tokens
-        return "model_output_usage_exceeded_reservation" if over else None
 
     def _failed(self, seen: Seen, given: ModelFailed) -> None:
         delay = self._delay(given)
@@ -139,13 +124,12 @@ class RoundLaws:
 
     def _delay(self, given: ModelFailed) -> int | None:
         """How long to wait before this failure is tried again; null if it is final (§4, divergence 7)."""
-        part, limits, error = self._part, self._setting.start.envelope.spec.limits, given.error
+        part, error = self._part, given.error
         if given.generated or error.code not in TRANSIENT or not error.retryable:
             return None
         if given.code != failure_code(error.code) or self._retries >= part.retry.max_retries:
             return None
-        budgeted = limits.max_input_tokens is not None
-        if budgeted and (error.code is not ModelErrorCode.RATE_LIMITED or given.usage is not None):
+        if not self._budgets.repeats(given):
             return None
         wanted = error.details.get("retry_after_ms") if isinstance(error.details, dict) else None
         if isinstance(wanted, int):
@@ -156,7 +140,8 @@ class RoundLaws:
         again = given.abandoned or self._part.redispatchable
         sent = any(isinstance(effect, CallModel) for effect in seen.step.effects)
         if again and self._latest is not None and self._latest.attempt.attempt < ATTEMPTS_PER_ROUND:
-            require(sent, "I2, decision 18", "an attempt that may be sent again is not")
+            paid = self._budgets.affords(self._latest.attempt, self.usage)
+            require(sent is paid, "I2, decision 18", "a lost attempt is sent again if its run can pay for it, or not")
             return
         end = seen.terminal
         interrupted = isinstance(end, RunIncomplete) and end.reason.type == "interrupted"
@@ -196,6 +181,7 @@ class RoundLaws:
             self._retries = self._losses = 0
         require(self._ceiling is None or attempt.round <= self._ceiling, "F4", f"round {attempt.round} is one too many")
         require(not isinstance(seen.given, ModelFinished) or attempt.attempt == 1, "B1", "an answer is asked for twice")
+        self._budgets.sent(attempt, self.usage)
         self._context(effect)
         self.open = self._latest = effect
         self._due = None

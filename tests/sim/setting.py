@@ -21,6 +21,7 @@ from orchestral_temporal.protocol.activities import (
 )
 from orchestral_temporal.protocol.base import Json
 from orchestral_temporal.protocol.limits import RunLimitKind
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.retry import ContextRecoveryPolicy, ModelRetryPolicy
 from orchestral_temporal.protocol.run import PendingRequestKind, seal_descriptor
 from orchestral_temporal.protocol.tools import ToolConcurrency, ToolIdempotency
@@ -42,6 +43,21 @@ TOOLS: Final[tuple[BoundTool, ...]] = (
 )
 BY_ID: Final = {each.descriptor.tool_id: each for each in TOOLS}
 NAMES: Final = tuple(each.descriptor.model_schema.name for each in TOOLS)
+
+Budget = tuple[int | None, int | None, int | None]
+"""Limits of input tokens, output tokens, and cost in millionths of a dollar."""
+
+NO_BUDGET: Final[Budget] = (None, None, None)
+
+PRICES: Final = (
+    None,
+    *(
+        ModelCostPolicy(
+            currency="USD", input_microunits_per_million_tokens=read, output_microunits_per_million_tokens=written
+        )
+        for read, written in ((1_000_000, 2_000_000), (0, 3_000_001), (999_999, 0))
+    ),
+)
 
 FENCED: Final = (ToolIdempotency.NON_IDEMPOTENT, ToolIdempotency.IDEMPOTENT_WITH_KEY)
 """The classes whose effect stands behind a fence (decision 15)."""
@@ -102,22 +118,31 @@ class Setting:
     strike: Strike | None
     crashes: tuple[int, ...]
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether a limit counts what a turn of the model uses."""
+        limits = self.start.envelope.spec.limits
+        return any((limits.max_input_tokens, limits.max_output_tokens, limits.max_cost))
+
 
 @cache
-def _start(steps: int | None, calls: int | None, tokens: int | None, deadline: int | None = None) -> Start:
+def _start(steps: int | None, calls: int | None, budget: Budget, deadline: int | None = None) -> Start:
+    read, written, cost = budget
     limits: dict[str, Json] = {
         "max_model_steps": steps,
         "max_tool_calls": calls,
-        "max_input_tokens": tokens,
+        "max_input_tokens": read,
+        "max_output_tokens": written,
+        "max_cost": None if cost is None else {"currency": "USD", "microunits": cost},
         "deadline_unix_ms": deadline,
     }
     return start(limits={key: value for key, value in limits.items() if value is not None})
 
 
 @cache
-def _run_part(steps: int | None, strict: bool) -> RunPart:
-    """A run part that takes token limits too, though nothing else of it depends on them yet, and may ask people."""
-    part = run_part(max_model_steps=steps, strict_calls=strict)
+def _run_part(steps: int | None, strict: bool, price: ModelCostPolicy | None) -> RunPart:
+    """A run part that takes every limit, and may ask people."""
+    part = run_part(max_model_steps=steps, strict_calls=strict, price=price)
     descriptor = part.descriptor.descriptor
     capabilities = descriptor.capabilities.model_copy(
         update={"supported_limits": tuple(RunLimitKind), "pending_request_kinds": (PendingRequestKind.INPUT,)}
@@ -152,12 +177,24 @@ def dice(seed: int) -> Random:
     return Random(seed)  # noqa: S311 -- worlds must come again, not be hard to guess
 
 
+def _money(random: Random, *, limited: bool) -> tuple[ModelCostPolicy | None, Budget]:
+    """A price, and budgets if there are any: by dice of their own, so that the other chances of a seed stay."""
+    own = dice(0)
+    own.setstate(random.getstate())
+    price = own.choice(PRICES)
+    if not limited:
+        return price, NO_BUDGET
+    read = own.choice([None, 1_000_000, 40_000, 12_000])
+    return price, (read, own.choice([None, None, 4_000, 1_500]), own.choice([None, 30_000, 8_000]) if price else None)
+
+
 def draw(random: Random) -> Setting:
     """A setting by chance."""
     pick = random.choice
     calls = pick([None, None, None, None, 1, 3, 6])
-    steps, tokens = pick([None, None, None, None, 1, 3, 5]), pick([None, None, None, 1_000_000])
-    given = _start(steps, calls, tokens, pick([*[None] * 8, 1, 3_000, 20_000, 60_000]))
+    steps, limited = pick([None, None, None, None, 1, 3, 5]), pick([False, False, False, True])
+    price, budget = _money(random, limited=limited)
+    given = _start(steps, calls, budget, pick([*[None] * 8, 1, 3_000, 20_000, 60_000]))
     model = _model_part(
         pick([100_000, 100_000, 100_000, 3_000]),
         pick([1_000, 1_000, 2_000]),
@@ -179,7 +216,7 @@ def draw(random: Random) -> Setting:
     stubborn = random.random() < 0.1
     return Setting(
         start=given,
-        run=_run_part(pick([None, None, None, 4]), random.random() < 0.05),
+        run=_run_part(pick([None, None, None, 4]), random.random() < 0.05, price),
         binding=binding.model_copy(update={name: whole[name] for name in first}),
         parts=tuple(binding.model_copy(update={name: whole[name]}) for name in rest),
         opened=SessionOpened(head=f"h{earlier}" if earlier else None, last_seq=earlier),
@@ -206,8 +243,8 @@ def quiet(strike: Strike | None) -> Setting:
         tools=TOOLS_PART,
     )
     return Setting(
-        start=_start(None, None, None),
-        run=_run_part(None, strict=False),
+        start=_start(None, None, NO_BUDGET),
+        run=_run_part(None, strict=False, price=None),
         binding=whole,
         parts=(),
         opened=SessionOpened(),
