@@ -95,6 +95,12 @@ def section(name: str, key: str) -> tuple[Row, ...]:
     return tuple(json.loads(_text(f"{name}.json"))[key])
 
 
+def scenario(name: str) -> Row:
+    """The transcript of a whole run of the source."""
+    content: Row = json.loads(_text(f"scenarios/{name}.json"))
+    return content
+
+
 @cache
 def skill_rows(kind_of_row: str) -> tuple[Row, ...]:
     """The rows of one kind in the file of skills, which has one row a line."""

@@ -1,6 +1,6 @@
 """A finished turn: count it, act on its finish reason (`spec/agent-loop.md` §5 P9–P11, §7, §8)."""
 
-from orchestral_temporal.core import attempts, batch, budgets, calls, context, ending
+from orchestral_temporal.core import attempts, batch, budgets, calls, context, ending, input_queue
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import assistant_item
 from orchestral_temporal.core.state import ModelOpen
@@ -83,4 +83,5 @@ def _go_on(work: Work, observation: ModelObservation) -> None:
     if reached is not None:
         ending.limit(work, reached, observation.response)
         return
+    input_queue.drain(work)
     attempts.next_round(work)

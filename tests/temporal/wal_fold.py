@@ -8,6 +8,7 @@ from orchestral_temporal.protocol.wal import (
     LoopBoundaryCommitted,
     ModelAttemptObserved,
     ModelAttemptStarted,
+    ModelRetryScheduled,
     ProviderEventsCommitted,
 )
 
@@ -34,13 +35,15 @@ def fold(records: Sequence[GenericCheckpointRecord]) -> str:
             case ModelAttemptObserved(round=observed):
                 assert (state, place) == ("open", observed)
                 state = "observed"
+            case ModelRetryScheduled(round=repeated):
+                assert (state, place) == ("open", repeated)
             case ProviderEventsCommitted(events=events):
                 assert state != "terminal"
                 state = "terminal" if events[-1].payload.type in TERMINALS else state
             case CommandCommitted():
                 assert state != "terminal"
             case other:
-                raise AssertionError(f"part 1 writes no {other.type}")
+                raise AssertionError(f"this version writes no {other.type}")
     ids = [record.event_id for record in records]
     assert len(set(ids)) == len(ids), "an event id comes twice"
     return state if state in ("prepared", "terminal") else f"{state}({place})"

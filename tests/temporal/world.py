@@ -268,7 +268,13 @@ class World:
         batches = answer["batches"]
         assert isinstance(batches, list)
         assert answer["more"] is False
-        return [record for batch in batches for record in batch["records"]]  # type: ignore[union-attr] -- JSON of ours
+        return [record for batch in batches if isinstance(batch, dict) for record in await self._batch(batch)]
+
+    async def _batch(self, batch: JsonObject) -> list[JsonObject]:
+        """The records of a batch; those of a large one are a segment in the artifact store."""
+        segment = batch["segment"]
+        text = "null" if segment is None else await self.artifacts.get(str(segment))
+        return json.loads(text) or batch["records"]
 
     async def closed(self, workflow_id: str) -> WorkflowExecutionStatus:
         """How an execution ended, once it has."""
