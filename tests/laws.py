@@ -25,8 +25,31 @@ LAWS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "B1": (f"{_ROOM}/test_write_ahead.py::test_attempt_is_written_before_the_backend_starts",),
     "B2": (f"{_ROOM}/test_write_ahead.py::test_delivered_run_folds_to_terminal",),
+    "B5": (f"{_ROOM}/test_commands.py::test_a_command_over_a_broken_line_is_not_reported_as_done",),
     "B6": (f"{_ROOM}/test_write_ahead.py::test_a_tool_runs_only_after_its_turn_is_written",),
+    "B7": (
+        f"{_ROOM}/test_steering.py::test_burst_of_steers_reaches_the_model_in_order",
+        f"{_ROOM}/test_commands.py::test_fifty_steers_sent_three_times_are_fifty",
+    ),
+    "C1": (
+        f"{_ROOM}/test_commands.py::test_a_signal_is_one_command_however_often_it_is_sent",
+        f"{_ROOM}/test_commands.py::test_fifty_steers_sent_three_times_are_fifty",
+    ),
+    "C2": (f"{_ROOM}/test_commands.py::test_an_acknowledgement_can_be_asked_for_later",),
+    "C3": (
+        f"{_ROOM}/test_steering.py::test_burst_of_steers_reaches_the_model_in_order",
+        f"{_ROOM}/test_bursts.py::test_what_waits_for_a_worker_is_read_before_the_run_begins",
+    ),
     "C4": (f"{_ROOM}/test_yielding.py::test_a_steer_asks_the_tool_at_work_to_yield",),
+    "C5": (f"{_ROOM}/test_cancel.py::test_cancel_ends_a_waiting_model",),
+    "C6": (
+        f"{_ROOM}/test_cancel.py::test_a_cancel_wins_over_what_is_ready_in_the_same_instant",
+        f"{_ROOM}/test_cancel.py::test_a_model_that_is_cancelled_without_a_cancel_fails_the_run",
+    ),
+    "C7": (f"{_ROOM}/test_commands.py::test_the_input_queue_waits_for_the_boundary",),
+    "D1": (f"{_ROOM}/test_questions.py::test_a_person_answers_the_question_of_a_run",),
+    "D2": (f"{_ROOM}/test_questions.py::test_an_unattended_run_is_offered_no_question",),
+    "D3": (f"{_ROOM}/test_questions.py::test_an_unattended_run_whose_model_asks_fails",),
     "E2": (f"{_ROOM}/test_tools.py::test_model_goes_on_after_a_tool_that_did_not_work",),
     "E3": (
         f"{_CRASH}/test_cuts.py::test_a_call_observed_and_not_yet_run_runs_once",
@@ -43,8 +66,15 @@ LAWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_groups.py::test_safe_calls_run_side_by_side_and_answer_in_call_order",
         f"{_ROOM}/test_groups.py::test_other_calls_run_one_after_another",
     ),
+    "F1": (f"{_ROOM}/test_limits.py::test_a_deadline_that_is_past_starts_no_model",),
+    "F2": (f"{_ROOM}/test_limits.py::test_a_deadline_ends_a_silent_model",),
+    "F3": (
+        f"{_ROOM}/test_limits.py::test_an_output_budget_caps_each_request",
+        f"{_ROOM}/test_limits.py::test_exact_budgets_pay_for_one_request_and_no_tool",
+    ),
     "F4": (f"{_ROOM}/test_limits.py::test_model_steps_end_the_run_at_the_boundary",),
     "F5": (f"{_ROOM}/test_limits.py::test_tool_calls_end_the_run_at_the_boundary",),
+    "F6": (f"{_ROOM}/test_limits.py::test_only_declared_limits_are_accepted",),
     "I1": (f"{_ROOM}/test_replay.py::test_finished_run_replays_on_a_new_worker_with_identical_events",),
     "I2": (
         f"{_CRASH}/test_worker_killed.py::test_a_model_that_must_not_be_asked_twice_is_not",
@@ -65,6 +95,34 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
     "A1": (f"{_ROOM}/test_cli.py::test_a_question_about_the_folder_is_answered_with_nothing_there",),
     "A2": (f"{_ROOM}/test_cli.py::test_one_run_is_the_same_whoever_looks",),
     "A3": (f"{_ROOM}/test_cli.py::test_one_run_is_the_same_whoever_looks",),
+    "B7": (f"{_ROOM}/test_scenarios_commands.py::test_a_hundred_steers_stay_in_order",),
+    "C1": (
+        f"{_ROOM}/test_cancel.py::test_cancel_ends_a_waiting_model",
+        f"{_ROOM}/test_say.py::test_a_steer_is_acknowledged_and_heard",
+        f"{_ROOM}/test_scenarios_commands.py::test_queued_input_waits_for_the_boundary",
+        f"{_ROOM}/test_steering.py::test_steer_interrupts_a_model_by_every_road",
+    ),
+    "C2": (
+        f"{_ROOM}/test_say.py::test_a_steer_is_acknowledged_and_heard",
+        f"{_ROOM}/test_scenarios_commands.py::test_queued_input_waits_for_the_boundary",
+        f"{_ROOM}/test_steering.py::test_steer_interrupts_a_model_by_every_road",
+    ),
+    "C3": (
+        f"{_ROOM}/test_scenarios_commands.py::test_a_hundred_steers_stay_in_order",
+        f"{_ROOM}/test_steering.py::test_steer_interrupts_a_model_by_every_road",
+    ),
+    "C4": (f"{_ROOM}/test_scenarios_commands.py::test_steer_makes_a_working_tool_yield",),
+    "C5": (
+        f"{_ROOM}/test_bursts.py::test_a_cancel_behind_a_burst_is_answered_in_its_turn",
+        f"{_ROOM}/test_endings.py::test_a_call_that_no_worker_had_is_cancelled",
+        f"{_ROOM}/test_scenarios_commands.py::test_a_cancel_reaches_the_tool_at_work",
+    ),
+    "C6": (f"{_ROOM}/test_scenarios_commands.py::test_an_accepted_cancel_wins_over_a_model_that_ends_with_it",),
+    "C7": (
+        f"{_ROOM}/test_say.py::test_queued_input_is_replaced_and_withdrawn",
+        f"{_ROOM}/test_scenarios_commands.py::test_queued_input_waits_for_the_boundary",
+    ),
+    "D1": (f"{_ROOM}/test_say.py::test_what_waits_for_a_person_is_one_command",),
     "E4": (
         f"{_ROOM}/test_fencing.py::test_the_fence_is_on_record_while_the_tool_works",
         f"{_ROOM}/test_fencing.py::test_a_call_that_was_given_up_before_its_fence_does_not_begin",
@@ -74,9 +132,20 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_fence_faults.py::test_a_codec_that_is_broken_for_ever_lets_nothing_run",
         f"{_ROOM}/test_fence_faults.py::test_a_call_that_is_given_up_while_its_fence_overtakes_does_not_begin",
         f"{_ROOM}/test_fence_faults.py::test_whatever_breaks_beside_a_call_leaves_no_tool_at_work",
+        f"{_ROOM}/test_scenarios_commands.py::test_a_cancel_reaches_the_tool_at_work",
         f"{_CRASH}/test_server_killed.py::test_a_call_that_ends_while_the_server_is_away_keeps_its_outcome",
         f"{_CRASH}/test_worker_stopped.py::test_a_call_with_effects_is_given_back_with_its_fence",
     ),
+    "F1": (f"{_ROOM}/test_scenarios_limits.py::test_a_deadline_that_is_past_starts_no_model",),
+    "F2": (
+        f"{_ROOM}/test_limits.py::test_a_deadline_ends_a_working_tool",
+        f"{_ROOM}/test_scenarios_limits.py::test_a_deadline_ends_a_blocked_model",
+    ),
+    "F3": (
+        f"{_ROOM}/test_scenarios_limits.py::test_exact_budgets_cap_the_request_and_end_the_run",
+        f"{_ROOM}/test_scenarios_limits.py::test_what_a_failed_attempt_may_have_cost_decides_on_a_retry",
+    ),
+    "F6": (f"{_ROOM}/test_scenarios_limits.py::test_exact_budgets_cap_the_request_and_end_the_run",),
     "I1": (
         f"{_CRASH}/test_server_killed.py::test_an_outage_shorter_than_the_heartbeat_time_out_costs_nothing",
         f"{_CRASH}/test_server_killed.py::test_a_machine_that_dies_with_all_on_it",
@@ -89,7 +158,8 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
 """Promise → further tests with a real server that would fail without it."""
 
 CASES: Final = (
-    *("F002", "F004", "F005", "F008", "F010", "F013", "F014", "F019", "F040", "F041", "F043", "F044", "F046", "F047"),
+    *("F002", "F004", "F005", "F008", "F010", "F013", "F014", "F016", "F017", "F019", "F020", "F031", "F032", "F035"),
+    *("F040", "F041", "F043", "F044", "F046", "F047"),
     *("F049", "F050", "F052", "F053", "F055", "F056", "F058", "F059", "F061", "F062", "F064", "F065", "F067", "F068"),
     *("F070", "F071", "F073", "F074", "F076", "F077", "F085", "F097", "F098", "F109", "F110", "F112", "F113", "F118"),
     *("F119", "F127", "F128", "F133", "F134"),

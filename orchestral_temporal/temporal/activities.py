@@ -197,6 +197,7 @@ class CallActivities:
         context = CallContext(
             workspaces=request.workspaces,
             readable_roots=tuple(str(root) for root in tools.roots),
+            writable_roots=tools.part.grant.filesystem.writable_roots,
             on_progress=lease.progressed,
             yield_wanted=steered.wanted,
             fence=lease,

@@ -13,7 +13,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.effect_notes import CallEffect
 from orchestral_temporal.ports import ArtifactStore
@@ -312,7 +312,25 @@ class RunHandle:
         return await self._submit(seal_command(name, self.run_id, response, request_id=request_id))
 
     async def _submit(self, command: AgentCommandEnvelope, patience: timedelta = RPC_TIMEOUT) -> CommandAck:
-        return await commanding.submit(self._handle, command, patience, self.ack)
+        return await commanding.submit(self._handle, command, patience, self._ended_with)
+
+    async def _ended_with(self, command: AgentCommandEnvelope) -> CommandAck:
+        """What a run that has ended made of this very command (F020).
+
+        Raises:
+            ProtocolError: as `commanding.require_received`; run_not_found.
+            ContinuityUnknown: it was terminated, or its journal cannot be read.
+        """
+        try:
+            ended = await self._ended()
+        except RPCError as fault:
+            if fault.status is RPCStatusCode.NOT_FOUND:
+                refuse(AgentProtocolErrorCode.RUN_NOT_FOUND, f"There is no run {self.run_id!r}.")
+            raise
+        # A run that has no acknowledgement received nothing, and may have no journal: its start was refused.
+        heard = ended is None or bool(ended["acks"])
+        commanding.require_received(command, [each.event.payload async for each in self.events()] if heard else ())
+        return await self.ack(command.command_id)
 
     async def ack(self, command_id: str) -> CommandAck:
         """A command's acknowledgement, while the run goes on and after it has ended (C2)."""
@@ -324,6 +342,8 @@ class RunHandle:
         found = next((each for each in known if each.command_id == command_id), None)
         if found is not None:
             return found
+        if known and ended["journal"] is None:  # a long run: the result has the newest acknowledgements only
+            return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
         return refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
 
     async def effects(self) -> Sequence[CallEffect]:

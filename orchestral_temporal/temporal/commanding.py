@@ -4,7 +4,7 @@ An update is answered by the run itself, with the acknowledgement; a signal wait
 """
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -18,6 +18,7 @@ from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import INPUT_QUEUE, AgentCommandEnvelope, CommandAck, Steer, seal_command
 from orchestral_temporal.protocol.content import text_content
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
+from orchestral_temporal.protocol.events import AgentEvent, CommandReceived
 from orchestral_temporal.protocol.words import parse_value, to_json
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client_errors import raise_if_cancelled, refused
@@ -34,35 +35,67 @@ async def submit(
     handle: WorkflowHandle[object, JsonObject],
     command: AgentCommandEnvelope,
     patience: timedelta,
-    ack: Callable[[str], Awaitable[CommandAck]],
+    ended: Callable[[AgentCommandEnvelope], Awaitable[CommandAck]],
 ) -> CommandAck:
-    """Send a command; `ack` asks for the acknowledgement of one that the run has ended with.
+    """Send a command; `ended` asks a run that has ended what became of it there.
 
     Raises:
         ProtocolError: the command is too large (invalid_spec), the run has ended (terminal_run), or refuses it.
-        ContinuityUnknown: no worker took the command in time; it waits for the next one.
+        ContinuityUnknown: no worker took the command in time, and it waits for the next one; or the server does not
+            answer, and nobody knows whether it has arrived (B5).
     """
     size = len(to_json(command).encode())
     if size > COMMAND_BYTES:
         message = f"The command has {size} bytes; at most {COMMAND_BYTES} are taken, so put long texts into a file."
         refuse(AgentProtocolErrorCode.INVALID_SPEC, message)
     try:
-        # The server answers an update id that it knows by itself: another command under a taken id must reach the run.
-        value: Json = await handle.execute_update(
-            names.UPDATE_SUBMIT, command, id=command.command_digest, result_type=dict, rpc_timeout=patience
-        )
+        # Under an update id that the server knows it would answer by itself, as if the command came for the first time.
+        value: Json = await handle.execute_update(names.UPDATE_SUBMIT, command, result_type=dict, rpc_timeout=patience)
     except WorkflowUpdateFailedError as failed:
         if isinstance(failed.cause, ApplicationError) and failed.cause.type == "AcceptedUpdateCompletedWorkflow":
-            return await ack(command.command_id)
+            return await ended(command)
         refused(failed)
     except (RPCError, RPCTimeoutOrCancelledError) as fault:
         raise_if_cancelled(fault)
-        if isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND:
-            refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {handle.id!r} has ended or does not exist.")
-        await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=SIGNAL_TIMEOUT)
+        if _has_ended(fault) or not await _left(handle, command):
+            return await ended(command)
         said = f"The {command.payload.type} {command.command_id!r} is on its way"
         raise ContinuityUnknown(f"{said}; no worker has acknowledged it yet.") from None
     return parse_value(CommandAck, value)
+
+
+async def _left(handle: WorkflowHandle[object, JsonObject], command: AgentCommandEnvelope) -> bool:
+    """Leave a command with the server; false if the run has ended."""
+    try:
+        await handle.signal(names.SIGNAL_COMMAND, command, rpc_timeout=SIGNAL_TIMEOUT)
+    except RPCError as fault:
+        raise_if_cancelled(fault)
+        if _has_ended(fault):
+            return False
+        said = f"Nobody knows whether the {command.payload.type} {command.command_id!r} has arrived"
+        hint = "send it again under the same command id"
+        raise ContinuityUnknown(f"{said}, since the server did not say so ({fault.message}); {hint}.") from None
+    return True
+
+
+def require_received(command: AgentCommandEnvelope, journal: Iterable[AgentEvent]) -> None:
+    """Check that a run which has ended received this command.
+
+    Raises:
+        ProtocolError: terminal_run, it did not; duplicate_conflict, it received another one under that id.
+    """
+    received = (each.command for each in journal if isinstance(each, CommandReceived))
+    known = next((each for each in received if each.command_id == command.command_id), None)
+    if known is None:
+        refuse(AgentProtocolErrorCode.TERMINAL_RUN, f"The run {command.run_id!r} has ended.")
+    if known.command_digest != command.command_digest:
+        said = f"The id {command.command_id!r} is another command's; give each command its own."
+        refuse(AgentProtocolErrorCode.DUPLICATE_CONFLICT, said)
+
+
+def _has_ended(fault: BaseException) -> bool:
+    """Whether the server says that there is no such run any more."""
+    return isinstance(fault, RPCError) and fault.status is RPCStatusCode.NOT_FOUND
 
 
 def steer(run_id: str, text: str, command_id: str | None, operation: JsonObject | None = None) -> AgentCommandEnvelope:

@@ -1,6 +1,8 @@
 """Budgets of tokens and money: reserved before the call, settled after it (F3, F6; agent-loop sheet §7)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestral_temporal.core.inputs import CommandsRead, ModelFailed, TimeReached
 from orchestral_temporal.core.result import result
@@ -9,7 +11,7 @@ from orchestral_temporal.core.state import CallModel, InvokeTool, ModelOpen, Mod
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.limits import MoneyAmount, RunLimitKind, RunLimits
 from orchestral_temporal.protocol.model import ModelErrorCode, ModelUsage
-from orchestral_temporal.protocol.price import ModelCostPolicy
+from orchestral_temporal.protocol.price import ModelCostPolicy, output_within, quote
 from orchestral_temporal.protocol.retry import ModelRetryPolicy
 from orchestral_temporal.protocol.run import seal_descriptor
 from tests.core.loop_world import (
@@ -29,6 +31,7 @@ from tests.core.test_input_queue import queued, steer
 from tests.core.test_loop import ECHO, failure
 
 ALL = tuple(RunLimitKind)
+RATE = st.integers(0, 9) | st.integers(0, 10**7)
 RETRIES = ModelRetryPolicy(max_retries=2, base_delay_ms=1, max_delay_ms=2)
 
 
@@ -234,6 +237,25 @@ def test_a_request_that_cannot_be_paid_is_not_sent(costs: ModelCostPolicy, limit
     made = budgeted({"max_cost": dollars(limit)}, costs=costs)
     assert reached(made) == "cost"
     assert caps(made) == []
+
+
+@given(rates=st.tuples(RATE, RATE), ceiling=RATE, read=RATE, written=RATE)
+def test_the_output_within_a_limit_is_the_largest(
+    rates: tuple[int, int], ceiling: int, read: int, written: int
+) -> None:
+    """One token more would be quoted above it, whatever the prices are."""
+    policy = price(*rates)
+
+    def within(more: int) -> bool:
+        return quote(policy, read, written + more).microunits <= ceiling
+
+    most = output_within(policy, ceiling, read, written)
+    if most is None:
+        assert rates[1] == 0
+        assert within(0)
+    else:
+        assert most < 0 or within(most)
+        assert not within(most + 1)
 
 
 def test_what_a_turn_cost_is_no_longer_there_for_the_next() -> None:

@@ -72,9 +72,8 @@ class BudgetLaws:
             self._limited(seen, end, used)
             report = end.partial_delivery.usage if end.partial_delivery is not None else None
         if report is not None:
-            require(
-                (report.input_tokens, report.output_tokens) == (used.input_tokens, used.output_tokens), LAW, "usage"
-            )
+            told = (report.input_tokens, report.output_tokens)
+            require(told == (used.input_tokens, used.output_tokens), LAW, f"{told} is reported, {used} was used")
             require(report.cost == self._cost(used), LAW, f"a report says {report.cost}, it is {self._cost(used)}")
 
     def _limited(self, seen: Seen, end: RunIncomplete, used: ModelUsage) -> None:

@@ -35,7 +35,8 @@ timeouts: {{heartbeat: 2s}}
 live_text: 100ms
 agents:
   default: {{model: {{adapter: offline}}, tools: [file_read, search], policy: {{workspaces: ["."]}}}}
-  says: {{model: {{adapter: scripted, script: says.yaml}}}}
+  says: {{model: {{adapter: scripted, script: says.yaml, price: {{currency: USD,
+          input_microunits_per_million_tokens: 1000000, output_microunits_per_million_tokens: 2000000}}}}}}
   loops: {{model: {{adapter: scripted, script: loops.yaml}}, tools: [file_read], policy: {{workspaces: ["."]}},
           run_limits: {{max_model_steps: 1}}}}
   breaks: {{model: {{adapter: scripted, script: breaks.yaml}}}}
@@ -51,7 +52,8 @@ agents:
 QUICK_FENCE = "{heartbeat: 1s, fenced_heartbeat: 1s, uncertainty_grace: 3s}"
 
 SCRIPTS = {
-    "says.yaml": '- - {text: "Grüße, "}\n  - {text: "Welt"}\n  - {finish: stop}\n',
+    "says.yaml": '- - {text: "Grüße, "}\n  - {text: "Welt"}\n'
+    "  - {type: usage, usage: {input_tokens: 9, output_tokens: 3}}\n  - {finish: stop}\n",
     "loops.yaml": "- - call: {name: file_read, arguments: {path: tea.md}}\n  - finish: tool_calls\n",
     "breaks.yaml": "- - error: {code: invalid_request, message: 'the key is no good'}\n",
     "hangs.yaml": '- - {text: "Let me think"}\n  - {hang: true}\n',
@@ -176,6 +178,7 @@ async def test_one_run_is_the_same_whoever_looks(shell: Shell, client: Client) -
     assert events.lines == streamed == result["journal"]
     assert [line["event"]["run_seq"] for line in events.lines] == [1, 2, 3, 4]  # type: ignore[index,call-overload]
     assert watched.out == "Grüße, Welt\n"
+    assert "delivered · 9 tokens in, 3 tokens out, 0.000015 USD\n" in watched.err
     assert {**listed.lines[0], "started": None, "closed": None} == {
         "run_id": "r-same",
         "status": "delivered",

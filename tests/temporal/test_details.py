@@ -2,9 +2,24 @@
 
 from orchestral_temporal.core.inputs import TimeReached, ToolObserved
 from orchestral_temporal.protocol.activities import ToolObservation
+from orchestral_temporal.protocol.model import ModelUsage
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.tools import ToolConcurrency, ToolIdempotency, UnknownEffect
 from orchestral_temporal.temporal.visibility import details
-from tests.core.loop_world import RUN, World, answered, binding, called, start, tool, tool_lost, tools_part, world
+from tests.core.loop_world import (
+    RUN,
+    World,
+    answered,
+    binding,
+    called,
+    run_part,
+    said,
+    start,
+    tool,
+    tool_lost,
+    tools_part,
+    world,
+)
 
 
 def at_work(*named: str) -> World:
@@ -18,6 +33,17 @@ def at_work(*named: str) -> World:
 def lines(made: World) -> list[str]:
     """The details, line by line, after the first."""
     return details(made.state).splitlines()[1:]
+
+
+def test_what_was_used_has_a_line() -> None:
+    """Tokens, and what they cost where the model has a price."""
+    price = ModelCostPolicy(
+        currency="USD", input_microunits_per_million_tokens=3_000_000, output_microunits_per_million_tokens=15_000_000
+    )
+    for priced, money in ((None, ""), (price, ", 0.003150 USD")):
+        made = world(start(), binding(run=run_part(price=priced)))
+        made.bring(said("done", usage=ModelUsage(input_tokens=1_000, output_tokens=10)))
+        assert lines(made) == [f"- tokens: 1000 in, 10 out{money}"]
 
 
 def test_each_call_at_work_has_a_line() -> None:

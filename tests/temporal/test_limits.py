@@ -8,12 +8,19 @@ import pytest
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.delivery import LimitReached
-from orchestral_temporal.protocol.limits import RunLimitKind, RunLimits
+from orchestral_temporal.protocol.limits import MoneyAmount, RunLimitKind, RunLimits
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.protocol.wal import ModelAttemptStarted as Attempt
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal.client import Turn
 from orchestral_temporal.testing.scripted import ScriptedModel
 from tests.temporal.world import RecordingTool, World, calls, plan, says
+
+CHEAP = ModelCostPolicy(
+    currency="USD", input_microunits_per_million_tokens=1_000_000, output_microunits_per_million_tokens=1_000_000
+)
+"""A millionth of a dollar for each token."""
 
 WHERE = pytest.mark.parametrize("where", ["run", "agent's default", "ceiling"])
 
@@ -24,6 +31,13 @@ async def limited(world: World, model: ScriptedModel, tool: RecordingTool, limit
     options = {"agent's default": {"run_limits": limits}, "ceiling": {"ceilings": limits}}.get(where, {})
     async with world.serving(plan(model, tool, **options)):
         return await (await world.runs.start("work", run_id=world.id("r"), limits=own)).wait()
+
+
+def kinds(turn: Turn) -> list[str]:
+    """The events of the run journal."""
+    journal = turn.result["journal"]
+    assert isinstance(journal, list)
+    return [record["event"]["payload"]["type"] for record in journal]  # type: ignore[index, call-overload] -- JSON of ours
 
 
 def tool_calls(turn: Turn) -> object:
@@ -68,6 +82,52 @@ async def test_an_output_budget_caps_each_request(world: World, where: str) -> N
     assert len(tool.calls) == 1
 
 
+async def test_exact_budgets_pay_for_one_request_and_no_tool(world: World) -> None:
+    """Input, output and cost fit one request: one token of output, no tool, one terminal, named for the input (F3)."""
+    tool = RecordingTool("echo")
+    free = await limited(world, ScriptedModel([says("so much it is")]), tool, RunLimits(), "run")
+    (attempt,) = [each.payload for each in (await world.read(free.run_id)).wal if isinstance(each.payload, Attempt)]
+    count = attempt.context.used_input_tokens
+    used: Json = {"type": "usage", "usage": {"input_tokens": count, "output_tokens": 1}}
+    model = ScriptedModel([[used, *calls(("echo", {"value": 1}))], says("never")])
+    cost = MoneyAmount(currency="USD", microunits=count + 1)
+    limits = RunLimits(max_input_tokens=count, max_output_tokens=1, max_cost=cost)
+    async with world.serving(plan(model, tool, price=CHEAP)):
+        turn = await (await world.runs.start("work", run_id=world.id("exact"), limits=limits)).wait()
+
+    assert turn.result["reason"] == dump(LimitReached(limit=RunLimitKind.INPUT_TOKENS))
+    assert [each.max_output_tokens for each in model.requests] == [1]
+    assert tool.calls == []
+    assert kinds(turn) == ["run_accepted", "run_started", "run_incomplete"]
+    usage = turn.result["usage"]
+    assert isinstance(usage, dict)
+    assert usage["cost"] == dump(cost)
+
+
+async def test_only_declared_limits_are_accepted(world: World) -> None:
+    """Without tools no tool calls, without a price no cost, and no cost in another currency: refused by name (F6)."""
+    dollars, euros = (RunLimits(max_cost=MoneyAmount(currency=each, microunits=9_000_000)) for each in ("USD", "EUR"))
+    spends: list[Json] = [{"type": "usage", "usage": {"input_tokens": 5, "output_tokens": 6}}, *says("done")]
+    bare, priced = ScriptedModel([says("done")]), ScriptedModel([spends])
+    asked = {
+        "calls": ("bare", RunLimits(max_tool_calls=3)),
+        "unpriced": ("bare", dollars),
+        "euros": ("priced", euros),
+        "dollars": ("priced", dollars),
+    }
+    async with world.serving(plan(bare, name="bare"), plan(priced, RecordingTool("echo"), name="priced", price=CHEAP)):
+        runs = [
+            await world.runs.start("work", run_id=world.id(name), agent=agent, limits=limits)
+            for name, (agent, limits) in asked.items()
+        ]
+        *refused, kept = await asyncio.gather(*(run.wait() for run in runs))
+
+    said = [str((turn.failure or {})["message"]) for turn in refused]
+    assert [(turn.failure or {})["code"] for turn in refused] == ["unsupported_capability"] * 3
+    assert [word in each for word, each in zip(("tool_calls", "cost", "EUR"), said, strict=True)] == [True] * 3
+    assert kept.status is AgentRunStatus.DELIVERED
+
+
 async def test_a_deadline_ends_a_silent_model(world: World) -> None:
     """It is cancelled there, less than two seconds late, and what it had said is not delivered (F2)."""
     model = ScriptedModel([[{"text": "Let me think"}, {"hang": True}]])
@@ -108,10 +168,7 @@ async def test_a_deadline_that_is_past_starts_no_model(world: World) -> None:
 
     assert turn.result["reason"] == dump(LimitReached(limit=RunLimitKind.DEADLINE))
     assert model.requests == []
-    journal = turn.result["journal"]
-    assert isinstance(journal, list)
-    kinds = [record["event"]["payload"]["type"] for record in journal]  # type: ignore[index, call-overload] -- JSON of ours
-    assert kinds == ["run_accepted", "run_started", "run_incomplete"]
+    assert kinds(turn) == ["run_accepted", "run_started", "run_incomplete"]
 
 
 async def test_limit_keeps_what_was_said(world: World) -> None:

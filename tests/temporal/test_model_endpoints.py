@@ -17,6 +17,7 @@ from orchestral_temporal.adapters.models.openai import OpenAIModel
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.digest import digest
+from orchestral_temporal.protocol.price import ModelCostPolicy
 from orchestral_temporal.protocol.retry import ModelRetryPolicy
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.tools import ToolConcurrency, ToolIdempotency
@@ -224,7 +225,7 @@ async def test_an_endpoint_that_asks_for_a_pause_gets_it(world: World) -> None:
 
 
 async def test_usage_is_read_in_every_convention_and_added_up(world: World) -> None:
-    """Inclusive and additive forms give the same sums; a failed attempt's usage counts as well (F118, F119)."""
+    """Inclusive and additive forms give the same sums and costs; a failed attempt's usage counts too (F118, F119)."""
     rows = case_data("F119")["cases"]
     stories: dict[str, Sequence[Reply]] = {
         f"row{number}": [Reply([chunk({"content": "x"}), chunk(finish="stop"), frame({**LAST, "usage": row["usage"]})])]
@@ -235,9 +236,13 @@ async def test_usage_is_read_in_every_convention_and_added_up(world: World) -> N
         [call_chunk(0, "c1", "echo", '{"value": 1}'), chunk(finish="tool_calls"), usage_chunk(710, 60), DONE]
     )
     done = Reply([chunk({"content": "done"}), chunk(finish="stop"), usage_chunk(800, 20), DONE])
-    found = await told(world, {**stories, "F118": [failed, called, done]}, RecordingTool("echo"))
-    for number, row in enumerate(rows):
+    price = ModelCostPolicy(
+        currency="USD", input_microunits_per_million_tokens=1_000_000, output_microunits_per_million_tokens=4_000_000
+    )
+    found = await told(world, {**stories, "F118": [failed, called, done]}, RecordingTool("echo"), price=price)
+    for number, (row, cost) in enumerate(zip(rows, (1_400, 1_400, 1_700, 1_320, 800, 800), strict=True)):
         usage = found[f"row{number}"].usage
+        assert usage["cost"] == {"currency": "USD", "microunits": cost}
         assert (usage["input_tokens"], usage["output_tokens"]) == (row["expect"]["input"], row["expect"]["output"])
     usage = found["F118"].usage
     assert (usage["input_tokens"], usage["output_tokens"], usage["tool_calls"]) == (2_210, 130, 1)

@@ -1,22 +1,29 @@
 """A run asks a person, waits, and goes on with the answer: seen in lists, details and views, answered by every road."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from orchestral_temporal.protocol.commands import ResolveRequest, seal_command
 from orchestral_temporal.protocol.content import text_content
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.model import ToolResultPart
-from orchestral_temporal.protocol.requests import InputResolution
+from orchestral_temporal.protocol.requests import ApprovalDecision, ApprovalResolution, InputResolution
+from orchestral_temporal.protocol.run import PendingRequestKind
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump
+from orchestral_temporal.runtime.agents import AgentPlan, host
 from orchestral_temporal.temporal import names
 from orchestral_temporal.temporal.client import RunHandle
 from orchestral_temporal.testing.scripted import ScriptedModel
+from tests.temporal.held import HeldModel
+from tests.temporal.test_delivery import PLAIN, types
 from tests.temporal.test_signals import send
-from tests.temporal.world import World, calls, payload, plan, says, until
+from tests.temporal.world import PATIENCE, World, calls, json_payload, payload, plan, says, until
 
 ASK = ("orchestral_request_input", {"prompt": "Which customer?"})
 
@@ -46,12 +53,11 @@ async def waiting(world: World) -> list[str]:
 
 
 async def pending(run: RunHandle) -> list[str]:
-    """The ids of what the run asks people."""
-    view = (await run.look())["view"]
-    assert isinstance(view, dict)
-    requests = view["pending_requests"]
-    assert isinstance(requests, list)
-    return [str(each["request_id"]) for each in requests if isinstance(each, dict)]
+    """The ids of what the run asks people, and waits for."""
+    view = await run.inspect()
+    assert view.state.state == "waiting"
+    assert [each.payload.type for each in view.pending_requests] == ["input"]
+    return [each.request_id for each in view.pending_requests]
 
 
 @pytest.mark.parametrize("road", [by_signal, by_update])
@@ -60,13 +66,13 @@ async def test_a_person_answers_the_question_of_a_run(world: World, road: Road) 
     model = ScriptedModel([calls(ASK), says("For number 7.")])
     async with world.serving(plan(model, input_requests=True)):
         run = await world.runs.start("bill", run_id=world.id("r"))
-        await until(lambda: _listed(world, [run.run_id]), "the run is listed as waiting")
+        await until(lambda: listed(world, [run.run_id]), "the run is listed as waiting")
         (request_id,) = await pending(run)
         handle = world.client.get_workflow_handle(run.run_id)
         metadata: WorkflowMetadata = await handle.query("__temporal_workflow_metadata")
         await road(world, run, request_id)
         turn = await run.wait()
-        await until(lambda: _listed(world, []), "nothing waits any more")
+        await until(lambda: listed(world, []), "nothing waits any more")
 
     assert f"orchestral answer {run.run_id} {request_id} TEXT" in metadata.current_details
     assert "Which customer?" in metadata.current_details
@@ -75,46 +81,106 @@ async def test_a_person_answers_the_question_of_a_run(world: World, road: Road) 
     told = [part for part in parts if isinstance(part, ToolResultPart)]
     assert [part.result for part in told] == [{"content": [dump(text_content("Number 7."))]}]
     assert len(model.requests) == 2
+    assert types(turn.result["journal"]) == [
+        *PLAIN[:2],
+        "request_opened",
+        "command_received",
+        "command_disposition_recorded",
+        "request_resolved",
+        *PLAIN[2:],
+    ]
 
 
-async def _listed(world: World, expected: list[str]) -> bool:
+async def listed(world: World, expected: list[str]) -> bool:
+    """Whether these runs are listed as waiting, and no other."""
     return await waiting(world) == expected
 
 
+def kinds(agent: AgentPlan) -> tuple[PendingRequestKind, ...]:
+    """The requests that an agent's descriptor declares."""
+    hosted = host(agent, "default").run
+    assert hosted is not None
+    return hosted.descriptor.descriptor.capabilities.pending_request_kinds
+
+
 async def test_an_unattended_run_is_offered_no_question(world: World) -> None:
-    """Neither tool nor capability; a model that asks all the same ends the run, and no request is opened (D2, D3)."""
+    """Neither tool nor capability, which an attended one has; and it is delivered without waiting (D2)."""
+    model = ScriptedModel([says("Number 7, I suppose.")])
+    alone, attended = plan(model), plan(model, name="attended", input_requests=True)
+    async with world.serving(alone, attended):
+        for agent in (alone, attended):
+            run = await world.runs.start("bill", run_id=world.id(agent.name), agent=agent.name)
+            turn = await run.wait()
+            assert types(turn.result["journal"]) == PLAIN
+
+    assert [[tool.name for tool in request.tools] for request in model.requests] == [[], [ASK[0]]]
+    assert (kinds(alone), kinds(attended)) == ((), (PendingRequestKind.INPUT,))
+
+
+async def test_an_unattended_run_whose_model_asks_fails(world: World) -> None:
+    """The model asks all the same: that ends the run, and no request is ever opened (D3)."""
     model = ScriptedModel([calls(ASK), says("never")])
     async with world.serving(plan(model)):
         run = await world.runs.start("bill", run_id=world.id("r"))
-        turn = await run.wait()
+        async with asyncio.timeout(PATIENCE):
+            turn = await run.wait()
 
-    assert turn.result["failure"]["code"] == "input_requests_disabled"  # type: ignore[index, call-overload] -- JSON of ours
-    assert [tool.name for tool in model.requests[0].tools] == []
+    assert turn.failure is not None
+    assert turn.failure["code"] == "input_requests_disabled"
+    assert types(turn.result["journal"]) == ["run_accepted", "run_started", "run_failed"]
+
+
+def no_answers(run: RunHandle, request_id: str) -> list[tuple[str, Payload, str]]:
+    """What is sent as an answer and is none: signal, payload, and what the refusal says."""
+    deny = ResolveRequest(response=ApprovalResolution(decision=ApprovalDecision.DENY))
+    wrong_kind = json_payload(dump(seal_command("a0", run.run_id, deny, request_id=request_id)))
+    short = (
+        ('{"request_id": "input:another", "answer": "x"}', "request_not_found"),
+        (json.dumps({"request_id": "x" * 10_000, "answer": "x"}), "request_not_found"),
+        ('{"request_id": "", "answer": "x"}', "'request_id'"),
+        ('{"request_id": "input:another", "answer": " "}', "'answer'"),
+        ('{"request_id": "input:another"}', "'answer'"),
+        ('{"request_id": 7, "answer": "x"}', "'request_id'"),
+        ('{"answer": "x"}', "'request_id'"),
+        ('{"request_id": "r", "answer": "x", "more": 1}', "'more'"),
+        ("[]", "list"),
+    )
+    return [
+        (names.SIGNAL_COMMAND, wrong_kind, "request_type_mismatch"),
+        *((names.SIGNAL_RESOLVE_REQUEST, payload(value), said) for value, said in short),
+    ]
 
 
 async def test_answers_that_are_none_are_on_record(world: World) -> None:
-    """No question, no text, no id, unknown fields: each is refused on record, and the run waits on (divergence 11)."""
-    model = ScriptedModel([calls(ASK), says("done")])
-    bad = (
-        '{"request_id": "input:another", "answer": "x"}',
-        '{"request_id": "input:another", "answer": " "}',
-        '{"request_id": "input:another"}',
-        '{"request_id": 7, "answer": "x"}',
-        '{"answer": "x"}',
-        '{"request_id": "r", "answer": "x", "more": 1}',
-        "[]",
-    )
+    """Each is refused on record and the run waits on; an answer counts once, whoever sends it again (divergence 11)."""
+    model = HeldModel(calls(ASK), says("done"))
     async with world.serving(plan(model, input_requests=True)):
         run = await world.runs.start("bill", run_id=world.id("r"))
-        await until(lambda: _listed(world, [run.run_id]), "the run is listed as waiting")
-        for value in bad:
-            await send(world, run.run_id, names.SIGNAL_RESOLVE_REQUEST, [payload(value)])
-        await until(lambda: _refused(run, len(bad)), "all of them are shown as refused")
+        model.let_go(run.run_id)
+        await until(lambda: listed(world, [run.run_id]), "the run is listed as waiting")
         (request_id,) = await pending(run)
-        await by_update(world, run, request_id)
+        bad = no_answers(run, request_id)
+        for name, value, _ in bad:
+            await send(world, run.run_id, name, [value])
+        await until(lambda: _refused(run, len(bad)), "all of them are shown as refused")
+        refused = (await run.look())["refused"]
+        first = await run.answer(request_id, "Number 7.", command_id="a1")
+        again = await run.answer(request_id, "Number 7.", command_id="a1")
+        with pytest.raises(ProtocolError) as other:
+            await run.answer(request_id, "Number 8.", command_id="a1")
+        with pytest.raises(ProtocolError) as late:
+            await run.answer(request_id, "Number 7.", command_id="a2")
+        model.let_go(run.run_id, 2)
         turn = await run.wait()
 
+    assert isinstance(refused, list)
+    for shown, (_, _, said) in zip(refused, bad, strict=True):
+        assert said in shown["reason"]  # type: ignore[index, call-overload, operator] -- JSON of ours
+    assert (first.duplicate, again.duplicate, first.state) == (False, True, again.state)
+    assert other.value.error.code is AgentProtocolErrorCode.DUPLICATE_CONFLICT
+    assert late.value.error.code is AgentProtocolErrorCode.REQUEST_NOT_FOUND
     assert turn.status is AgentRunStatus.DELIVERED
+    assert types(turn.result["journal"]).count("request_resolved") == 1
 
 
 async def _refused(run: RunHandle, wanted: int) -> bool:

@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
+from temporalio.api.update.v1 import Input, Meta, Request
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, UpdateWorkflowExecutionRequest
 from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.ports import ToolCall
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.commands import Cancel, seal_command
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.state import AgentRunStatus
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
@@ -38,9 +42,13 @@ def malformed(run_id: str) -> Mapping[str, tuple[str, Sequence[Payload]]]:
         "no JSON": ("cancel", (payload("stop!"),)),
         "no UTF-8": ("cancel", (payload(b'{"reason": "\xff\xfe"}'),)),
         "half a surrogate pair": ("cancel", (payload('{"reason": "\\ud800"}'),)),
+        "the same in an id": ("cancel", (payload('{"command_id": "\\udfff"}'),)),
+        "the same in bytes": ("steer", (payload(b'{"text": "\xed\xa0\x80"}'),)),
         "NaN": ("cancel", (payload('{"reason": NaN}'),)),
         "deep": ("cancel", (payload(DEEP),)),
-        "too large": ("cancel", (payload(json.dumps({"reason": "x" * 300_000})),)),
+        "too large": ("cancel", (payload(json.dumps({"reason": "x" * 1_900_000})),)),
+        "empty id": ("cancel", (payload('{"command_id": ""}'),)),
+        "long id": ("cancel", (payload(json.dumps({"command_id": "x" * 10_000})),)),
         "other encoding": ("cancel", (payload(CANCEL, "binary/plain"),)),
         "no encoding": ("cancel", (payload(CANCEL, None),)),
         "encrypted": ("cancel", (payload(b"\x00\x01", "binary/encrypted"),)),
@@ -53,6 +61,7 @@ def malformed(run_id: str) -> Mapping[str, tuple[str, Sequence[Payload]]]:
         "a steer's unknown field": ("steer", (payload('{"text": "go left", "words": "go left"}'),)),
         "an answer to nothing": ("resolve_request", (payload('{"answer": "left"}'),)),
         "no envelope": ("command", (payload(CANCEL),)),
+        "an envelope's unknown field": ("command", (json_payload({**good, "urgent": True}),)),
         "wrong digest": ("command", (json_payload({**good, "command_digest": "0" * 64}),)),
         "another run's": ("command", (json_payload(foreign),)),
         "a tool worker's": ("outcome", (payload("{}"),)),
@@ -180,6 +189,55 @@ async def test_malformed_updates_are_refused_without_a_trace(world: World) -> No
 
     assert after == before
     assert turn.text == "went on"
+
+
+async def test_an_update_of_three_megabytes_is_refused(world: World) -> None:
+    """The server refuses it at the door, our client before that; the run goes on."""
+    gate = Gate()
+    huge = json_payload({"text": "x" * 3_000_000})
+    async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
+        run = await world.runs.start("go", run_id=world.id("r"))
+        await gate.reached.wait()
+        with pytest.raises(RPCError) as raw:
+            await world.client.workflow_service.update_workflow_execution(
+                UpdateWorkflowExecutionRequest(
+                    namespace=world.client.namespace,
+                    workflow_execution=WorkflowExecution(workflow_id=run.run_id),
+                    request=Request(
+                        meta=Meta(update_id=str(uuid.uuid4())),
+                        input=Input(name=names.UPDATE_SUBMIT, args=Payloads(payloads=[huge])),
+                    ),
+                )
+            )
+        with pytest.raises(ProtocolError) as ours:
+            await run.steer("x" * 3_000_000)
+        gate.open.set()
+        turn = await run.wait()
+
+    assert raw.value.status in (RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.INVALID_ARGUMENT)
+    assert ours.value.error.code is AgentProtocolErrorCode.INVALID_SPEC
+    assert (turn.text, turn.result["acks"]) == ("went on", [])
+
+
+async def test_a_command_to_a_run_that_takes_none_is_refused(world: World) -> None:
+    """A run that never was, one whose start was refused, one that has ended: each has its code."""
+    async with world.serving(plan(ScriptedModel([says("done")]))):
+        await (await world.runs.start("go", run_id=world.id("refused"), agent="nobody")).wait()
+        await world.runs.run_text("go", run_id=world.id("ended"))
+        codes = {name: await code_of_a_cancel(world.runs.run(world.id(name))) for name in ("never", "refused", "ended")}
+
+    assert codes == {
+        "never": AgentProtocolErrorCode.RUN_NOT_FOUND,
+        "refused": AgentProtocolErrorCode.TERMINAL_RUN,
+        "ended": AgentProtocolErrorCode.TERMINAL_RUN,
+    }
+
+
+async def code_of_a_cancel(run: RunHandle) -> AgentProtocolErrorCode:
+    """How a run refuses a cancel."""
+    with pytest.raises(ProtocolError) as refusal:
+        await run.cancel("enough")
+    return refusal.value.error.code
 
 
 async def test_malformed_queries_get_an_error_and_harm_nothing(world: World) -> None:

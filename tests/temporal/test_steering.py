@@ -1,22 +1,25 @@
-"""Steering a run from outside: by every road, in a burst, at every instant; and input that waits (C3, C7, B7)."""
+"""Steering a run from outside: by every road, in a burst, at every instant; in order (C1 to C3, B7)."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
 from orchestral_temporal.protocol.base import JsonObject
-from orchestral_temporal.protocol.commands import INPUT_QUEUE, AgentCommandEnvelope, Steer, seal_command
+from orchestral_temporal.protocol.commands import AgentCommandEnvelope, Steer, seal_command
 from orchestral_temporal.protocol.content import text_content
-from orchestral_temporal.protocol.model import ModelRequest, ModelRole, TextPart
+from orchestral_temporal.protocol.events import InputCommitted
+from orchestral_temporal.protocol.model import ModelRequest, ModelRole, ModelStreamEvent, TextPart
 from orchestral_temporal.protocol.state import AgentRunStatus
+from orchestral_temporal.protocol.wal import CommandCommitted, GenericCheckpointRecord, ProviderEventsCommitted
 from orchestral_temporal.protocol.words import dump
 from orchestral_temporal.temporal import names
-from orchestral_temporal.temporal.client import RunHandle
+from orchestral_temporal.temporal.client import RunHandle, Turn
 from orchestral_temporal.testing.scripted import ScriptedModel
-from tests.temporal.test_signals import Gate
-from tests.temporal.world import World, calls, plan, says, until
+from tests.temporal.test_delivery import types
+from tests.temporal.wal_fold import TERMINALS, fold
+from tests.temporal.world import PATIENCE, World, plan, says, until
 
 STEERED = [
     "run_accepted",
@@ -94,48 +97,64 @@ async def test_steer_interrupts_a_model_by_every_road(world: World, road: Road) 
     assert kinds == ["run_input_committed", "run_input_committed", "run_output_committed"]
 
 
+class Listener(ScriptedModel):
+    """Answers once it has heard so much, and else says nothing."""
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__([says("done")] * (wanted + 1))
+        self._wanted = wanted
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStreamEvent, None]:
+        """Look what it has heard."""
+        if len(heard(request)) <= self._wanted:
+            self.requests.append(request)
+            await asyncio.Event().wait()
+        async for event in super().stream(request):
+            yield event
+
+
 async def test_burst_of_steers_reaches_the_model_in_order(world: World) -> None:
-    """A hundred signals at once: each is applied once, in the order sent, within one run and one terminal (C3, B7)."""
-    model = ScriptedModel([[{"hang": True}], *[[*says("done")] for _ in range(120)]])
+    """A hundred at once: on record in the order sent, then committed one for one, in one run with one end (C3, B7)."""
+    model = Listener(100)
     async with world.serving(plan(model)):
         run = await world.runs.start("go", run_id=world.id("r"))
         await until(lambda: bool(model.requests), "the model is asked")
         handle = world.client.get_workflow_handle(run.run_id)
         for number in range(100):
             await handle.signal(names.SIGNAL_STEER, {"command_id": f"s{number}", "text": f"step {number}"})
-        turn = await run.wait()
+        async with asyncio.timeout(PATIENCE):
+            turn = await run.wait()
+        history = await world.read(run.run_id)
 
-    assert turn.status is AgentRunStatus.DELIVERED
-    steps = [f"step {number}" for number in range(100)]
-    taken = [ack["command_id"] for ack in turn.result["acks"] if ack["state"]["state"] == "applied"]  # type: ignore[union-attr, index, call-overload] -- JSON of ours
-    assert heard(model.requests[-1]) == ["go", *steps[: len(taken)]]
-    assert taken == [f"s{number}" for number in range(len(taken))]
+    steers = [(f"step {number}", f"s{number}") for number in range(100)]
+    assert heard(model.requests[-1]) == ["go", *(text for text, _ in steers)]
+    assert inputs(turn) == steers
+    assert [each for each in types(turn.result["journal"]) if each in TERMINALS] == ["delivery_committed"]
+    written = [name for record in history.wal for name in commands_of(record)]
+    for _, command_id in steers:
+        assert written.count(command_id) == 2
+    assert list(dict.fromkeys(written)) == [command_id for _, command_id in steers]
+    assert fold(history.wal) == "terminal"
 
 
-async def test_queued_input_waits_and_can_be_taken_back(world: World) -> None:
-    """It disturbs no tool and no attempt, is replaced and withdrawn while it waits, and is final once read (C7)."""
-    gate = Gate()
-    model = ScriptedModel([calls(("gate", {})), says("done")])
-    async with world.serving(plan(model, gate.tool)):
-        run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
-        acks = [
-            await submit(world, run, envelope(run, name, text, {INPUT_QUEUE: operation}))
-            for name, text, operation in (
-                ("q1", "one", {"operation": "enqueue"}),
-                ("q2", "two", {"operation": "enqueue"}),
-                ("r1", "ONE", {"operation": "replace", "target": "q1"}),
-                ("w1", "-", {"operation": "withdraw", "target": "q2"}),
-                ("r2", "no", {"operation": "replace", "target": "q2"}),
-            )
-        ]
-        gate.open.set()
-        turn = await run.wait()
+def inputs(turn: Turn) -> list[tuple[str, str]]:
+    """The committed inputs of a run: the text of each, and the command behind it."""
+    journal = turn.result["journal"]
+    assert isinstance(journal, list)
+    events = [record["event"] for record in journal]  # type: ignore[index, call-overload] -- JSON of ours
+    committed = [each for each in events if each["payload"]["type"] == "input_committed"]  # type: ignore[index, call-overload] -- JSON of ours
+    return [(each["payload"]["content"][0]["body"]["value"], each["causation_id"]) for each in committed]  # type: ignore[index, call-overload] -- JSON of ours
 
-    states = [ack["state"]["state"] for ack in acks]  # type: ignore[index, call-overload] -- JSON of ours
-    assert states == ["accepted"] * 4 + ["rejected"]
-    assert turn.status is AgentRunStatus.DELIVERED
-    assert [heard(each) for each in model.requests] == [["go"], ["go", "ONE"]]
+
+def commands_of(record: GenericCheckpointRecord) -> list[str]:
+    """The command that a record of the log brings, or whose inputs it commits."""
+    match record.payload:
+        case CommandCommitted(command=command):
+            return [command.command_id]
+        case ProviderEventsCommitted(events=events):
+            return [str(each.causation_id) for each in events if isinstance(each.payload, InputCommitted)]
+        case _:
+            return []
 
 
 async def test_steer_before_a_worker_is_there_begins_with_the_run(world: World) -> None:
