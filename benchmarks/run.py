@@ -2,6 +2,7 @@
 
     python benchmarks/run.py            # some minutes; prints the table and writes benchmarks/RESULTS.md
     python benchmarks/run.py --quick    # a look, about a minute; only prints
+    python benchmarks/run.py --commands # only what is said to runs; only prints
 
 Peers are measured if they can be imported: install the dependency group `peers` into a virtual environment of its own,
 together with this project, and run this with that environment's Python. All contenders do the same work (`workload.py`)
@@ -12,16 +13,16 @@ import argparse
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Final
 
+from commands import A_LITTLE, MUCH, Talk, talk
 from measures import Pace, RunDied, Weight, pace, runs_per_second, weight
 from stage import Stage, stage
-from table import Row, Table, versions
+from table import Row, Table, ratios, spread, versions
 from workload import Contender, Load
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
@@ -38,19 +39,20 @@ CROWD_ROUNDS: Final = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured: `repeats` of each timing, the longest first asked of a history, runs at once."""
+    """How much is measured: `repeats` of each timing, lengths of histories, runs at once, and what is said to runs."""
 
     repeats: int
     rounds: int
     lengths: tuple[int, ...]
     crowd: int
     crowds: int
+    talk: Talk
 
 
-FULL: Final = Plan(repeats=15, rounds=20, lengths=(5, 20, 40, 80, 150), crowd=30, crowds=5)
+FULL: Final = Plan(repeats=15, rounds=20, lengths=(5, 20, 40, 80, 150), crowd=30, crowds=5, talk=MUCH)
 """More and shorter runs than five long ones: a busy moment of the machine then spoils one pair, not the median."""
 
-QUICK: Final = Plan(repeats=5, rounds=10, lengths=(5, 10, 20), crowd=10, crowds=3)
+QUICK: Final = Plan(repeats=5, rounds=10, lengths=(5, 10, 20), crowd=10, crowds=3, talk=A_LITTLE)
 
 Say = Callable[[str], None]
 
@@ -67,6 +69,14 @@ async def measure(plan: Plan, say: Say) -> Table:
     async with stage(SIZES[:1]) as world:
         table.add(await _crowds(world, plan, say))
         table.missing = world.missing
+    table.add(*await talk(plan.talk, say))
+    return table
+
+
+async def only_commands(plan: Plan, say: Say) -> Table:
+    """Measure what is said to runs."""
+    table = Table()
+    table.add(*await talk(plan.talk, say))
     return table
 
 
@@ -80,14 +90,14 @@ async def _paces(world: Stage, plan: Plan, size: int, say: Say) -> list[Row]:
     wall = Row(f"ms per round, results of {size // 1024} KB", goal=f"at most {GOAL_RATIO} times raw")
     busy = Row(f"processor ms per round in the worker, {size // 1024} KB")
     for name, paces in found.items():
-        wall.cells[name] = _spread([each.ms for each in paces])
-        busy.cells[name] = _spread([each.cpu_ms for each in paces])
+        wall.cells[name] = spread([each.ms for each in paces])
+        busy.cells[name] = spread([each.cpu_ms for each in paces])
     ours, bare, fenced = (found[each.name] for each in world.contenders[:3])
-    wall.verdict = _ratios([each.ms for each in ours], [each.ms for each in bare])
-    busy.verdict = _ratios([each.cpu_ms for each in ours], [each.cpu_ms for each in bare])
+    wall.verdict = ratios([each.ms for each in ours], [each.ms for each in bare])
+    busy.verdict = ratios([each.cpu_ms for each in ours], [each.cpu_ms for each in bare])
     behind = Row(f"the same behind the effect fence, {size // 1024} KB", goal=f"at most {GOAL_FENCED} times raw")
     behind.cells[world.contenders[2].name] = wall.cells[world.contenders[2].name]
-    behind.verdict = _ratios([each.ms for each in fenced], [each.ms for each in bare])
+    behind.verdict = ratios([each.ms for each in fenced], [each.ms for each in bare])
     return [wall, behind, busy]
 
 
@@ -124,7 +134,7 @@ async def _crowds(world: Stage, plan: Plan, say: Say) -> Row:
             ids = [f"crowd-{number}-{each.model_activity}-{one}" for one in range(plan.crowd)]
             found[each.name].append(await runs_per_second(each, Load(CROWD_ROUNDS, SIZES[0]), ids))
     row = Row(f"runs per second, {plan.crowd} at once of {CROWD_ROUNDS} rounds, 1 KB")
-    row.cells.update((name, _spread(values)) for name, values in found.items())
+    row.cells.update((name, spread(values)) for name, values in found.items())
     return row
 
 
@@ -133,29 +143,21 @@ def _turned(contenders: tuple[Contender, ...], number: int) -> tuple[Contender, 
     return contenders[::-1] if number % 2 else contenders
 
 
-def _spread(values: Sequence[float]) -> str:
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return f"{median(values):.1f} ({low:.1f} to {high:.1f})"
-
-
-def _ratios(ours: Sequence[float], bare: Sequence[float]) -> str:
-    """The ratio of the medians, and the quartiles of the ratios of neighbours in time."""
-    low, middle, high = quantiles([a / b for a, b in zip(ours, bare, strict=True)], n=4, method="inclusive")
-    return f"{median(ours) / median(bare):.2f} times raw; of pairs {middle:.2f} ({low:.2f} to {high:.2f})"
-
-
 def main() -> int:
     """The command line."""
     reader = argparse.ArgumentParser(description="Measure ours beside raw Temporal activities and beside the peers.")
     reader.add_argument("--quick", action="store_true", help="a look; benchmarks/RESULTS.md stays as it is")
-    quick: bool = reader.parse_args().quick
-    plan = QUICK if quick else FULL
+    reader.add_argument(
+        "--commands", action="store_true", help="only what is said to runs; the page stays as it is too"
+    )
+    asked = reader.parse_args()
+    plan = QUICK if asked.quick else FULL
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     try:
-        table = asyncio.run(measure(plan, say))
+        table = asyncio.run((only_commands if asked.commands else measure)(plan, say))
     except KeyboardInterrupt:
         say("Stopped; the server and the workers have ended.")
         return 130
@@ -163,10 +165,12 @@ def main() -> int:
         f"2 cores; {versions()}. One worker process; the server in memory, tuned as in `temporal-dev.yaml`.",
         f"Times are medians of {plan.repeats} interleaved runs of {plan.rounds} rounds, crowds of {plan.crowds}, with "
         "their quartiles. A round is a call of the model and a call of a tool; raw activities carry as many bytes as "
-        "ours. Bytes are the server's own count of a history, as the slope between runs of two lengths.",
+        "ours. Bytes are the server's own count of a history, as the slope between runs of two lengths. "
+        f"Acknowledgements are medians of {plan.talk.runs * plan.talk.steers} neighbours in time, by update; the raw "
+        "workflow keeps a text as large as our command, and answers with one as large as our acknowledgement.",
     )
     print(page)
-    if not quick:
+    if not asked.quick and not asked.commands:
         RESULTS.write_text(page, encoding="utf-8")
     return 0
 

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median, quantiles
 
 
 @dataclass
@@ -49,6 +50,18 @@ def grid(lines: Sequence[Sequence[str]]) -> str:
     written = [_line(line, widths) for line in lines]
     written.insert(1, _line(["-" * width for width in widths], widths))
     return "\n".join(written)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median and the quartiles."""
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return f"{median(values):.1f} ({low:.1f} to {high:.1f})"
+
+
+def ratios(ours: Sequence[float], bare: Sequence[float]) -> str:
+    """The ratio of the medians, and the quartiles of the ratios of neighbours in time."""
+    low, middle, high = quantiles([a / b for a, b in zip(ours, bare, strict=True)], n=4, method="inclusive")
+    return f"{median(ours) / median(bare):.2f} times raw; of pairs {middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def versions() -> str:

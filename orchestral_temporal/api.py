@@ -1,4 +1,4 @@
-"""What a user's own code imports: `Agent`, `tool`, `Policy`, limits, and what a tool function meets while it runs."""
+"""What a user's own code imports: `Agent`, `tool`, `Policy`, limits, what a tool meets, where a session began."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from orchestral_temporal.ports import (
 from orchestral_temporal.protocol.functions import OPTIONS_ATTRIBUTE, RECONCILE_ATTRIBUTE, FunctionOptions
 from orchestral_temporal.protocol.limits import MoneyAmount, RunLimits
 from orchestral_temporal.protocol.price import ModelCostPolicy
+from orchestral_temporal.protocol.recall import SessionOrigin, origin_extensions, session_origin
 from orchestral_temporal.protocol.tools import ApprovalPolicy, ToolConcurrency, ToolIdempotency
 
 __all__ = [
@@ -37,10 +38,13 @@ __all__ = [
     "Reconcile",
     "Reconciled",
     "RunLimits",
+    "SessionOrigin",
     "Tool",
     "ToolCall",
     "ToolFailed",
     "ToolRejected",
+    "origin_extensions",
+    "session_origin",
     "tool",
 ]
 

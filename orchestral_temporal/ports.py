@@ -65,6 +65,10 @@ class ToolFailed(Exception):  # noqa: N818 -- the wire's word
         self.code, self.message, self.retryable = code, message, retryable
 
 
+class EffectUncertain(Exception):  # noqa: N818 -- what is known, and no error
+    """A tool began to change something and cannot vouch for what is left of it: the call's effect is unknown."""
+
+
 class NotStarted(Exception):  # noqa: N818 -- what happened, and no error
     """A tool must not begin, since nobody wants this attempt any more; `outcome` is how the call ends."""
 
@@ -128,6 +132,11 @@ class ToolCall(Protocol):
         ...
 
     @property
+    def writable_roots(self) -> tuple[str, ...]:
+        """Absolute folders that the effective policy lets the call write below."""
+        ...
+
+    @property
     def max_output_bytes(self) -> int | None:
         """Bytes of canonical JSON the output may have."""
         ...
@@ -173,6 +182,7 @@ class Tool(Protocol):
         Raises:
             ToolRejected: nothing was done.
             ToolFailed: the work failed.
+            EffectUncertain: part of it was done, and nobody can say which.
         """
         ...
 

@@ -18,6 +18,11 @@ LAWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_delivery.py::test_client_and_raw_query_show_one_open_run",
     ),
     "A3": (f"{_ROOM}/test_delivery.py::test_every_surface_yields_the_same_run",),
+    "A4": (
+        f"{_ROOM}/test_origin.py::test_the_origin_reaches_every_run_and_is_read_back",
+        f"{_ROOM}/test_origin.py::test_a_run_with_conflicting_metadata_is_not_created",
+        f"{_ROOM}/test_origin.py::test_a_finished_run_is_found_as_it_was",
+    ),
     "A5": (f"{_ROOM}/test_delivery.py::test_run_without_limits_goes_on_as_long_as_it_is_useful",),
     "A6": (
         f"{_ROOM}/test_yielding.py::test_what_a_tool_says_of_its_progress_is_seen_and_not_kept",
@@ -103,6 +108,7 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_steering.py::test_steer_interrupts_a_model_by_every_road",
     ),
     "C2": (
+        f"{_ROOM}/test_acks.py::test_an_acknowledgement_is_found_when_the_result_has_no_room_for_it",
         f"{_ROOM}/test_say.py::test_a_steer_is_acknowledged_and_heard",
         f"{_ROOM}/test_scenarios_commands.py::test_queued_input_waits_for_the_boundary",
         f"{_ROOM}/test_steering.py::test_steer_interrupts_a_model_by_every_road",
@@ -122,7 +128,10 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_say.py::test_queued_input_is_replaced_and_withdrawn",
         f"{_ROOM}/test_scenarios_commands.py::test_queued_input_waits_for_the_boundary",
     ),
-    "D1": (f"{_ROOM}/test_say.py::test_what_waits_for_a_person_is_one_command",),
+    "D1": (
+        f"{_ROOM}/test_chat.py::test_a_question_is_asked_and_answered_at_the_terminal",
+        f"{_ROOM}/test_say.py::test_what_waits_for_a_person_is_one_command",
+    ),
     "E4": (
         f"{_ROOM}/test_fencing.py::test_the_fence_is_on_record_while_the_tool_works",
         f"{_ROOM}/test_fencing.py::test_a_call_that_was_given_up_before_its_fence_does_not_begin",
@@ -133,6 +142,7 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ROOM}/test_fence_faults.py::test_a_call_that_is_given_up_while_its_fence_overtakes_does_not_begin",
         f"{_ROOM}/test_fence_faults.py::test_whatever_breaks_beside_a_call_leaves_no_tool_at_work",
         f"{_ROOM}/test_scenarios_commands.py::test_a_cancel_reaches_the_tool_at_work",
+        f"{_ROOM}/test_writing.py::test_a_run_writes_edits_and_patches_files",
         f"{_CRASH}/test_server_killed.py::test_a_call_that_ends_while_the_server_is_away_keeps_its_outcome",
         f"{_CRASH}/test_worker_stopped.py::test_a_call_with_effects_is_given_back_with_its_fence",
     ),
@@ -159,9 +169,9 @@ SUPPORTING: Final[Mapping[str, tuple[str, ...]]] = {
 
 CASES: Final = (
     *("F002", "F004", "F005", "F008", "F010", "F013", "F014", "F016", "F017", "F019", "F020", "F031", "F032", "F035"),
-    *("F040", "F041", "F043", "F044", "F046", "F047"),
-    *("F049", "F050", "F052", "F053", "F055", "F056", "F058", "F059", "F061", "F062", "F064", "F065", "F067", "F068"),
-    *("F070", "F071", "F073", "F074", "F076", "F077", "F085", "F097", "F098", "F109", "F110", "F112", "F113", "F118"),
-    *("F119", "F127", "F128", "F133", "F134"),
+    *("F040", "F041", "F043", "F044", "F046", "F047", "F049", "F050", "F052", "F053", "F055", "F056", "F058", "F059"),
+    *("F061", "F062", "F064", "F065", "F067", "F068", "F070", "F071", "F073", "F074", "F076", "F077", "F085", "F086"),
+    *("F094", "F095", "F097", "F098", "F100", "F101", "F109", "F110", "F112", "F113", "F118", "F119", "F127", "F128"),
+    *("F133", "F134"),
 )
 """Given cases that are settled, those whose rest comes in a later part included."""

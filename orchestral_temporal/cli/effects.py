@@ -44,7 +44,7 @@ async def show_effects(settings: Settings, run_id: str, *, as_json: bool) -> int
         note(told)
     for call in calls:
         if call.remedy is not None:
-            note(f"Find out what became of {call.call} and say so: `{call.remedy} --happened TEXT`, or `--did-not`.")
+            note(f"Find out what became of {call.call} and say so: `{call.remedy}`, or `--did-not`.")
     return GOOD
 
 

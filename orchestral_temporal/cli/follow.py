@@ -3,21 +3,26 @@
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from temporalio.service import RPCError
+
+from orchestral_temporal.cli.lines import Lines
+from orchestral_temporal.cli.questions import Questions
 from orchestral_temporal.cli.screen import JsonScreen, Screen, Terminal, answer, answer_json, note
 from orchestral_temporal.hosting.artifacts import artifact_store
 from orchestral_temporal.hosting.connection import connect
 from orchestral_temporal.hosting.pollers import unserved
 from orchestral_temporal.hosting.process import CANCELLED, ENDINGS, GOOD, UNKNOWN, refused_code, stop_signals
-from orchestral_temporal.hosting.running import World, workspace_of, world_for_run
+from orchestral_temporal.hosting.running import Place, World, place_for_runs, workspace_of
 from orchestral_temporal.hosting.settings import Settings
 from orchestral_temporal.protocol.activities import Role
 from orchestral_temporal.protocol.errors import ProtocolError
 from orchestral_temporal.temporal.client import AgentClient, ContinuityUnknown, RunHandle, Turn
+from orchestral_temporal.temporal.visibility import watch_command
 
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled run is waited for at the terminal: a model or a tool that is told to stop needs a second."""
@@ -35,6 +40,10 @@ class Asked:
     workspace: Path | None
     session_id: str | None
     run_id: str | None
+
+    def saying(self, text: str) -> "Asked":
+        """The same with another text."""
+        return replace(self, text=text)
 
     async def start(self, runs: AgentClient, workspace: str | None) -> RunHandle:
         """Start it."""
@@ -60,25 +69,39 @@ async def start_task(settings: Settings, asked: Asked, *, as_json: bool) -> int:
 async def watch_run(settings: Settings, run_id: str, *, as_json: bool) -> int:
     """Follow a run that is there."""
     client = await connect(settings.temporal)
-    with _screen(as_json=as_json) as screen:
+    with screen_for(None, as_json=as_json) as screen:
         screen.note(f"run {run_id}")
-        runs = AgentClient(client, artifacts=artifact_store(settings))
-        return await _followed(runs.run(run_id), screen)
+        handle = AgentClient(client, artifacts=artifact_store(settings)).run(run_id)
+        return await _followed(handle, screen, _questions(handle, screen, None))
 
 
 async def run_task(settings: Settings, asked: Asked, *, as_json: bool) -> int:
     """Start a run and follow it; the first Ctrl-C cancels it."""
-    with stop_signals() as stop, _screen(as_json=as_json) as screen:
-        return await _Following(settings, asked, screen).until(stop)
+    lines = Lines()
+    with stop_signals() as stop, screen_for(lines, as_json=as_json) as screen:
+        async with place_for_runs(settings, asked.workspace, screen.note) as place:
+            return await Following(place, asked, screen, lines if lines.terminal else None).until(stop)
 
 
-def _screen(*, as_json: bool) -> Screen:
-    return JsonScreen() if as_json else Terminal()
+def screen_for(lines: Lines | None, *, as_json: bool) -> Screen:
+    """Where a run is shown, around the prompt of the lines."""
+    return JsonScreen() if as_json else Terminal(lines)
 
 
-async def _followed(handle: RunHandle, screen: Screen) -> int:
-    async for frame in handle.watch():
-        screen.show(frame)
+def _questions(handle: RunHandle, screen: Screen, lines: Lines | None) -> Questions | None:
+    """How a run's questions are met; none where a program reads, which sees them as events."""
+    return Questions(handle, screen, lines) if isinstance(screen, Terminal) else None
+
+
+async def _followed(handle: RunHandle, screen: Screen, questions: Questions | None) -> int:
+    try:
+        async for frame in handle.watch():
+            screen.show(frame)
+            if questions is not None:
+                questions.show(frame)
+    finally:
+        if questions is not None:
+            await questions.close()
     turn = await handle.wait()
     screen.finish(turn)
     return _code(turn)
@@ -102,41 +125,56 @@ async def _unless(first: asyncio.Task[int], other: Coroutine[None, None, Sequenc
         await asyncio.wait({looking})
 
 
-class _Following:
+class Following:
     """One run at the terminal, and what a Ctrl-C means to it."""
 
-    def __init__(self, settings: Settings, asked: Asked, screen: Screen) -> None:
-        self._settings = settings
+    def __init__(self, place: Place, asked: Asked, screen: Screen, lines: Lines | None = None) -> None:
+        """Ask the run's questions by `lines`, where people can be asked."""
+        self._place = place
         self._asked = asked
         self._screen = screen
+        self._lines = lines
+        self._questions: Questions | None = None
         self._starting: asyncio.Task[RunHandle] | None = None
         self._handle: RunHandle | None = None
         self._ended = asyncio.Event()
+        self._given_up: int | None = None
 
     async def until(self, stop: asyncio.Event) -> int:
-        """Carry the run out, unless somebody wants it to stop."""
-        work = asyncio.create_task(self._carry_out())
-        asked = asyncio.create_task(stop.wait())
-        await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
-        given_up = await self._stop(work) if not work.done() else None
-        asked.cancel()
+        """Carry the run out, unless somebody wants it to stop; the exit code.
+
+        All is done in the caller's task, as the place wants it; the time limit is how another one can give it up.
+        """
         try:
-            return await work
-        except asyncio.CancelledError:
-            if given_up is None:
+            async with asyncio.timeout(None) as limit:
+                heeding = asyncio.create_task(self._heed(stop, limit))
+                try:
+                    return await self._carry_out()
+                finally:
+                    heeding.cancel()
+                    await asyncio.wait({heeding})
+        except TimeoutError:
+            if self._given_up is None:
                 raise
-            return given_up
+            return self._given_up
+
+    async def _heed(self, stop: asyncio.Event, limit: asyncio.Timeout) -> None:
+        await stop.wait()
+        self._given_up = await self._stop()
+        if self._given_up is not None:
+            limit.reschedule(asyncio.get_running_loop().time())
 
     async def _carry_out(self) -> int:
         """Start the run and follow it; where its server goes, go on with it on another one that has its database."""
         while True:
-            async with world_for_run(self._settings, self._asked.workspace, self._screen.note) as world:
-                handle = await self._handle_in(world)
-                self._screen.started(handle.run_id, self._asked.session_id or handle.run_id)
-                await self._see_that_it_is_taken(world, handle)
-                code = await self._followed_in(world, handle)
+            world = await self._place.world()
+            handle = await self._handle_in(world)
+            self._screen.started(handle.run_id, self._asked.session_id or handle.run_id)
+            await self._see_that_it_is_taken(world, handle)
+            code = await self._followed_in(world, handle)
             if code is not None:
                 return code
+            await self._place.leave()
             self._screen.note("The server has gone; looking for another.")
 
     async def _handle_in(self, world: World) -> RunHandle:
@@ -150,7 +188,8 @@ class _Following:
 
     async def _followed_in(self, world: World, handle: RunHandle) -> int | None:
         """Follow the run to its end; none if its server was lost before. Where workers leave, ours take their place."""
-        following = asyncio.create_task(_followed(handle, self._screen))
+        self._questions = _questions(handle, self._screen, self._lines)
+        following = asyncio.create_task(_followed(handle, self._screen, self._questions))
         try:
             while roles := await _unless(following, world.lost()):
                 self._screen.note("The workers have gone: others are started for the time of this run.")
@@ -168,14 +207,15 @@ class _Following:
             self._screen.note("No worker has taken the run: workers are started for the time of it.")
             await world.serve()
 
-    async def _stop(self, work: asyncio.Task[int]) -> int | None:
-        """Cancel the run, or give up what has not begun; the exit code if the work was given up."""
+    async def _stop(self) -> int | None:
+        """Cancel the run; the exit code if it is given up, because it has not begun or does not end."""
         if self._starting is None:
             self._screen.note("Stopped before the run began; Ctrl-C again leaves at once.")
-            work.cancel()
             return CANCELLED
         if self._ended.is_set():
             return None
+        if self._questions is not None:
+            await self._questions.close()
         self._screen.note("Cancelling the run; Ctrl-C again leaves at once.")
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
@@ -183,12 +223,11 @@ class _Following:
                 if self._starting.exception() is not None:
                     return None
                 handle = self._handle or self._starting.result()
-                with suppress(ContinuityUnknown, ProtocolError):
+                with suppress(ContinuityUnknown, ProtocolError, RPCError):
                     await handle.cancel("cancelled at the terminal", patience=ACK_PATIENCE)
                 await self._ended.wait()
         except TimeoutError:
-            watch = f"`orchestral watch {self._handle.run_id}` shows how it goes on." if self._handle else ""
+            watch = f"`{watch_command(self._handle.run_id)}` shows how it goes on." if self._handle else ""
             self._screen.note(f"The run has not ended; {watch or 'the server does not answer, and may begin it yet.'}")
-            work.cancel()
             return UNKNOWN
         return None

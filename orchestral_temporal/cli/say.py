@@ -58,7 +58,7 @@ async def show_pending(settings: Settings, *, as_json: bool) -> int:
     rows: list[tuple[str, ...]] = []
     async for found in runs.find(status=AgentRunStatus.WAITING):
         for request in await _requests(runs, found.run_id):
-            command = f"{answer_command(found.run_id, request.request_id)} TEXT"
+            command = answer_command(found.run_id, request.request_id)
             rows.append((found.run_id, request.payload.type, question(request), command))
             if as_json:
                 answer_json({"run_id": found.run_id, "request": dump(request), "command": command})

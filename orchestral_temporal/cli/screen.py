@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import ceil
 from typing import Final, Protocol, Self
 
@@ -13,14 +13,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestral_temporal.cli.lines import Lines
 from orchestral_temporal.protocol.base import JsonObject
-from orchestral_temporal.protocol.events import AgentJournalRecord, RequestOpened
 from orchestral_temporal.protocol.limits import MoneyAmount
-from orchestral_temporal.protocol.requests import InputRequest
 from orchestral_temporal.protocol.telemetry import ProgressReported
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal.client import Frame, Turn
-from orchestral_temporal.temporal.visibility import answer_command, question
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What could steer a terminal: the text comes from a model, or from a file that it read."""
@@ -123,25 +121,25 @@ class JsonScreen:
 class Terminal:
     """Text as it streams, on a terminal; tool calls and usage as lines; at the end the answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines | None = None) -> None:
+        """Write around the prompt of `lines`."""
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._lines = lines
+        self._live: Live | None = None
         self._text = ""
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-            self._console.show_cursor()  # a second Ctrl-C leaves at once, and nobody would bring it back
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._draw("")
 
     def note(self, sentence: str) -> None:
-        """A line of its own, above the live text."""
-        if self._live.is_started:
+        """A line of its own, above the live text or the prompt."""
+        if self._live is not None:
             self._console.print(Text(_CONTROL.sub("", sentence), style="dim"), soft_wrap=True)
-        else:
+            return
+        with self._lines.aside() if self._lines is not None else nullcontext():
             note(sentence)
 
     def started(self, run_id: str, session_id: str) -> None:
@@ -160,23 +158,14 @@ class Terminal:
                 self.note(f"· {frame.text}")
             case "progress" if frame.progress is not None:
                 self.note(f"· {frame.text}: {_progress(frame.progress)}")
-            case "event" if frame.event is not None:
-                self._asked(frame.event)
             case "lost":
                 self.note(f"· {frame.text or 'the model'}: lost, taken up again if that is safe")
             case _:
                 pass
 
-    def _asked(self, record: AgentJournalRecord) -> None:
-        event = record.event.payload
-        if isinstance(event, RequestOpened) and isinstance(event.request.payload, InputRequest):
-            command = answer_command(record.event.run_id, event.request.request_id)
-            self.note(f"? {question(event.request)}\n  `{command} TEXT` answers, at another terminal.")
-
     def finish(self, turn: Turn) -> None:
         """What the run says on standard output, how it ended on standard error."""
         self._draw("")
-        self._live.stop()
         result = result_of(turn)
         said = result["text"] or result["delivery"] or result["partial_delivery"]
         if said is not None:
@@ -191,8 +180,16 @@ class Terminal:
             self.note(f"{turn.status} · {usage}" if failure is None else usage)
 
     def _draw(self, text: str) -> None:
+        """Show this live text, and none at all when it is empty."""
         self._text = text
-        if self._live.is_started:
+        if text and self._live is None and self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._live.start()
+            self._console.show_cursor()  # a second Ctrl-C leaves at once, and nobody would bring it back
+        elif not text and self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._live is not None:
             width, height = self._console.size
             self._live.update(Text(_tail(_CONTROL.sub("", text), width, height - 2)), refresh=True)
 

@@ -1,11 +1,11 @@
 """What became of the calls of a run: the fold of its notes, with what is known of the calls at work."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from orchestral_temporal.core.state import CallAt, EffectNote, Phase, ToolsOpen
 from orchestral_temporal.core.table import EffectPhase
+from orchestral_temporal.core.typed import typed
 from orchestral_temporal.protocol.activities import EffectSettlement, Heartbeat
 from orchestral_temporal.protocol.base import Word
 from orchestral_temporal.protocol.tools import ToolIdempotency
@@ -35,9 +35,13 @@ class CallEffect(Word):
 
     @property
     def remedy(self) -> str | None:
-        """The command that settles it; none where there is nothing to settle, or nobody knows."""
+        """The command that says what happened; none where there is nothing to settle, or nobody knows."""
         unsettled = self.settlement is None and self.settlement_unknown is None
-        return settle_command(self.call) if self.state is EffectPhase.UNKNOWN_EFFECT and unsettled else None
+        return (
+            settle_command(self.call, "--happened TEXT")
+            if self.state is EffectPhase.UNKNOWN_EFFECT and unsettled
+            else None
+        )
 
     @property
     def standing(self) -> str:
@@ -47,10 +51,10 @@ class CallEffect(Word):
         return "".join(word.capitalize() for word in self.state.split("_"))
 
 
-def settle_command(invocation_id: str) -> str:
-    """What an operator types, and then what happened or that it did not (divergence 30)."""
+def settle_command(invocation_id: str, option: str | None = None) -> str:
+    """What an operator types; with the option that says what happened, or without any (divergence 30)."""
     run_id, round_, index = invocation_id.rsplit("/", 2)
-    return shlex.join(["orchestral", "effects", "settle", run_id, f"{round_}/{index}"])
+    return typed("effects settle", run_id, f"{round_}/{index}", option=option)
 
 
 def calls_of(notes: Sequence[EffectNote]) -> tuple[CallEffect, ...]:

@@ -11,7 +11,7 @@ from orchestral_temporal.core import context, ending
 from orchestral_temporal.core.fold import Work
 from orchestral_temporal.core.items import user_item
 from orchestral_temporal.core.limits import QUEUE_BYTES, QUEUED_INPUTS
-from orchestral_temporal.core.state import ModelOpen, QueuedInput, RunState
+from orchestral_temporal.core.state import ModelOpen, RunState, WaitingSteer
 from orchestral_temporal.protocol import ids
 from orchestral_temporal.protocol.commands import (
     AgentCommandEnvelope,
@@ -62,7 +62,7 @@ def decide(state: RunState, command: AgentCommandEnvelope, steer: Steer) -> Prov
 def take(work: Work, command: AgentCommandEnvelope, steer: Steer) -> None:
     """Put an accepted steer where it waits; a replacement takes the place of what it replaces."""
     operation, queue = queued_input(command), work.state.queue
-    item = QueuedInput(
+    item = WaitingSteer(
         command_id=command.command_id,
         content=steer.content,
         size=size(steer.content),

@@ -13,6 +13,7 @@ from orchestral_temporal.core.limits import (
     WORKSPACES,
 )
 from orchestral_temporal.protocol.content import Content, text_content
+from orchestral_temporal.protocol.digest import exact_digest
 from orchestral_temporal.protocol.errors import AgentRejection, AgentRejectionCode, ProtocolError
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.run import (
@@ -111,6 +112,32 @@ def read_start(value: Json, run_id: str) -> Start:
     return start
 
 
+def with_extensions(value: JsonObject, defaults: JsonObject) -> JsonObject:
+    """A short form with the extensions that its host puts on every run, where the run has none of its own (A4).
+
+    A sealed form comes back as it is, and so does one whose extensions `read_start` refuses.
+    """
+    own = value.get("extensions")
+    if "run" in value or "spec" in value or not (own is None or isinstance(own, dict)):
+        return value
+    return {**value, "extensions": {**defaults, **(own or {})}} if defaults else value
+
+
+def require_extensions(start: Start, defaults: JsonObject) -> None:
+    """Check that a run carries what its host puts on every run (A4).
+
+    Raises:
+        StartRefused: it has another value for one of the extensions, or was sealed without it.
+    """
+    own = start.envelope.spec.extensions
+    for key, value in defaults.items():
+        if key not in own or exact_digest(own[key]) != exact_digest(value):
+            raise start_refused(
+                f"The field 'extensions' has another {key!r} than this client puts on every run, or none; "
+                "give the same value, or start the run with another client."
+            )
+
+
 def _check_options(options: StartOptions) -> None:
     """What every activity of the run carries is bounded."""
     check_id("agent", options.agent, NAME_BYTES)
@@ -189,6 +216,11 @@ def _short_form(value: JsonObject, run_id: str) -> Start:
         {key: given[key] for key in ("agent", "workspace", "additional_workspaces", "tenant") if key in given},
     )
     written = dump(options)
+    if exact_digest(extensions.get(START_EXTENSION, written)) != exact_digest(written):
+        raise start_refused(
+            f"The field 'extensions' has a {START_EXTENSION!r} of its own; "
+            "give the fields agent, workspace, additional_workspaces and tenant, of which it is made."
+        )
     spec = AgentRunSpec(
         protocol_version=ProtocolVersion(major=1, minor=0),
         session_id=_text(given.get("session_id", run_id), "session_id"),

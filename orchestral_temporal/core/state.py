@@ -168,7 +168,7 @@ class SessionCursor(Word):
     closed: bool = False
 
 
-class QueuedInput(Word):
+class WaitingSteer(Word):
     """A steer that the loop has not taken yet; a `deferred` one interrupts nothing. `size` in canonical bytes."""
 
     command_id: str
@@ -224,7 +224,7 @@ class RunState(Word):
     supporting: tuple[str, ...] = ()
     unreadable_turns: int = 0
     expired: bool = False
-    queue: tuple[QueuedInput, ...] = ()
+    queue: tuple[WaitingSteer, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     commands: int = 0
     received: int = 0

@@ -178,9 +178,7 @@ def _limits(given: LimitSettings) -> RunLimits:
 
 def _tools(settings: Settings, name: str, agent: AgentSettings) -> list[Tool]:
     built = workspace_tools()
-    rules: dict[str, Approval] = {
-        shown: rule for word, rule in agent.policy.approval.items() for shown in BUILTIN_TOOLS.get(word, (word,))
-    }
+    rules = _rules(agent.policy.approval)
     tools: dict[str, Tool] = {}
     for index, word in enumerate(agent.tools):
         own = python_tool(word)
@@ -195,6 +193,13 @@ def _tools(settings: Settings, name: str, agent: AgentSettings) -> list[Tool]:
         shown = tool.descriptor.model_schema.name
         tools[word] = governed(tool, {shown: rules[own[1]], **rules} if own[1] in rules else rules)
     return list(tools.values())
+
+
+def _rules(given: Mapping[str, Approval]) -> dict[str, Approval]:
+    """The rules by the names that the model sees; what is said of one tool counts more than what is said of several."""
+    named = {word: BUILTIN_TOOLS.get(word, (word,)) for word in given}
+    ordered = sorted(given, key=lambda word: len(named[word]), reverse=True)
+    return {shown: given[word] for word in ordered for shown in named[word]}
 
 
 def _rest(error: WordError) -> str:

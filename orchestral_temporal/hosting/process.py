@@ -171,12 +171,23 @@ async def first_of(*works: Awaitable[T]) -> T:
         await asyncio.wait(tasks)
 
 
+class Stop(asyncio.Event):
+    """Set when the process was asked to stop; `number` is the signal that did."""
+
+    number: int = 0
+
+    def hear(self, number: int) -> None:
+        """This signal came."""
+        self.number = number
+        self.set()
+
+
 @contextmanager
-def stop_signals() -> Generator[asyncio.Event]:
+def stop_signals() -> Generator[Stop]:
     """An event that the first SIGINT or SIGTERM sets; the second one ends the process where it stands.
 
     Even then nothing of ours is left: the watchdog ends the server, and runs are Temporal's.
     """
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    with hearing(lambda _: loop.call_soon_threadsafe(asked.set)):
+    loop, asked = asyncio.get_running_loop(), Stop()
+    with hearing(lambda number: loop.call_soon_threadsafe(asked.hear, number)):
         yield asked

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -146,7 +147,7 @@ async def server_gone(target: Target) -> Sequence[Role]:
 
 @dataclass
 class World:
-    """A server and somebody who serves its queues, for one run."""
+    """A server and somebody who serves its queues."""
 
     runs: AgentClient
     workspace: str | None
@@ -161,6 +162,11 @@ class World:
         if not target.is_local:
             return await self._workers_gone()
         return await first_of(server_gone(target), self._workers_gone())
+
+    async def gone(self) -> bool:
+        """Whether nothing answers at the address of a server on this machine."""
+        target = resolve_target(self._settings.temporal)
+        return target.is_local and await probe(target) is Answer.NOTHING
 
     async def _workers_gone(self) -> Sequence[Role]:
         while True:
@@ -202,18 +208,48 @@ class World:
         await self._stack.enter_async_context(workers)
 
 
+@dataclass
+class Place:
+    """Where runs are carried out: a world that is opened when it is wanted, and another one when it is lost."""
+
+    _open: Callable[[], AbstractAsyncContextManager[World]]
+    _stack: AsyncExitStack
+    _world: World | None = None
+
+    async def world(self) -> World:
+        """The world; only the task that entered the place may ask for it, since a worker that breaks cancels that task.
+
+        Raises:
+            SettingsError, ConnectionFailed: no server, no workers, or no way to them.
+        """
+        if self._world is not None and await self._world.gone():
+            await self.leave()
+        if self._world is None:
+            self._world = await self._stack.enter_async_context(self._open())
+        return self._world
+
+    async def leave(self) -> None:
+        """Close the world, which is lost."""
+        self._world = None
+        await self._stack.aclose()
+
+
 @asynccontextmanager
-async def world_for_run(settings: Settings, workspace: Path | None, say: Say) -> AsyncGenerator[World]:
-    """The server and the workers that are there, and what is missing for the time of the block.
+async def place_for_runs(settings: Settings, workspace: Path | None, say: Say) -> AsyncGenerator[Place]:
+    """A place whose world is closed with the block.
 
     Args:
         settings: The file.
         workspace: A folder that workers of ours may work in besides those of the policy.
         say: Hears what was started.
-
-    Raises:
-        SettingsError, ConnectionFailed: no server, no workers, or no way to them.
     """
+    async with AsyncExitStack() as stack:
+        yield Place(partial(_world, settings, workspace, say), stack)
+
+
+@asynccontextmanager
+async def _world(settings: Settings, workspace: Path | None, say: Say) -> AsyncGenerator[World]:
+    """The server and the workers that are there, and what is missing for the time of the block."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(dev_server(settings.temporal))
         client = await connect(settings.temporal)

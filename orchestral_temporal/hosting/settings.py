@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from orchestral_temporal.hosting.values import (
     BUILTIN_TOOLS,
     LATER_TOOLS,
+    WRITING_TOOLS,
     Address,
     Amount,
     Count,
@@ -250,6 +251,13 @@ class AgentSettings(Section):
                 "needs the key price in model" if price is None else f"must be in {price.currency}, as the price is"
             )
             raise fault(wanted, ("run_limits", "max_cost"))
+        return self
+
+    @model_validator(mode="after")
+    def _writing_has_a_folder(self) -> Self:
+        writing = [word for word in self.tools if word in WRITING_TOOLS]
+        if writing and not self.policy.workspaces:
+            raise fault(f"must name a folder in which {writing[0]} may write", ("policy", "workspaces"))
         return self
 
     @model_validator(mode="after")

@@ -31,10 +31,16 @@ BUILTIN_TOOLS: Final = {
     "search": ("file_search", "text_search"),
     "file_search": ("file_search",),
     "text_search": ("text_search",),
+    "file_write": ("file_write",),
+    "file_edit": ("file_edit", "apply_patch"),
+    "apply_patch": ("apply_patch",),
 }
 """Words of the file to the names that the model sees."""
 
-LATER_TOOLS: Final = ("file_write", "file_edit", "apply_patch", "exec", "exec_command", "write_stdin", "artifact_read")
+WRITING_TOOLS: Final = ("file_write", "file_edit", "apply_patch")
+"""Words for tools that need a folder to write in."""
+
+LATER_TOOLS: Final = ("exec", "exec_command", "write_stdin", "artifact_read")
 """Words that a policy may already speak of; the tools themselves come in a later version."""
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h)")

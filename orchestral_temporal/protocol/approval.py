@@ -1,5 +1,7 @@
 """What a call wants to do, and the signed one-time allowance for it (`spec/tools.md` §4, §5, §8)."""
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -119,8 +121,26 @@ WORKSPACE_POLICY: Final = sha256(b"orchestral.permission-policy/workspace/v2")
 """The contract digest of the policy that also looks at risk and sandbox (`spec/tools.md` §7)."""
 
 
+class PermissionPolicy(StrEnum):
+    """Who decides whether a call that the bounds allow needs a person: the bounds alone, or also risk and sandbox."""
+
+    DESCRIPTOR = "descriptor"
+    WORKSPACE = "workspace"
+
+
+PERMISSION_CONTRACTS: Final[Mapping[PermissionPolicy, Digest]] = {
+    PermissionPolicy.DESCRIPTOR: DESCRIPTOR_POLICY,
+    PermissionPolicy.WORKSPACE: WORKSPACE_POLICY,
+}
+"""The contract digest of each policy."""
+
+
 class ApprovalBinding(Word):
-    """All that an approval is for: it fits this call with these arguments under this policy only."""
+    """All that an approval is for: it fits this call with these arguments under this policy only.
+
+    Both digests of arguments are those of the execution arguments, after the host has completed them. `exact_digest` is
+    ours (divergence 14): it tells arguments apart whose `args_digest` is the same.
+    """
 
     run_id: RunId
     call_id: str
@@ -131,14 +151,20 @@ class ApprovalBinding(Word):
     requested_capabilities: CapabilityRequest
     session_approval_scope: Digest | None = None
     policy_digest: Digest
+    exact_digest: Digest | None = Field(default=None, exclude_if=lambda found: found is None)
 
 
 class ApprovalCapabilityClaims(Word):
-    """What an approver signs; expiry in milliseconds since the epoch."""
+    """What an approver signs; expiry in milliseconds since the epoch.
+
+    `key_id` and `approver` are ours (decision 19): which key signed, and who holds it.
+    """
 
     binding: ApprovalBinding
     expires_at_unix_ms: I64
     nonce: str
+    key_id: str | None = Field(default=None, exclude_if=lambda found: found is None)
+    approver: str | None = Field(default=None, exclude_if=lambda found: found is None)
 
 
 class ApprovalCapability(Word):

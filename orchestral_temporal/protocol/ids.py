@@ -125,6 +125,11 @@ def request_id(run_id: str, kind: str, round_: int, call_id: str) -> str:
     return f"{kind}:{run_id}:{round_}:{call_id}"
 
 
+def grant_ref(request: str, nonce: str) -> str:
+    """The grant that answers an approval request, by the nonce of its capability (`spec/tools.md` §8.4)."""
+    return f"approval:{request}:{nonce}"
+
+
 def model_request_id(run_id: str, round_: int) -> str:
     """The request of one round, the same for every attempt."""
     return f"model-{run_id}-{round_}"

@@ -2,11 +2,14 @@
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
+
+from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
 from orchestral_temporal.protocol.base import I64, U64, Word
 from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, require
 from orchestral_temporal.protocol.validation import require_positive, validate
+from orchestral_temporal.protocol.words import refuse_shape
 
 _CURRENCY: Final = re.compile("[A-Z]{3}")
 
@@ -42,6 +45,17 @@ class RunLimits(Word):
     max_input_tokens: U64 | None = None
     max_output_tokens: U64 | None = None
     max_cost: MoneyAmount | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _said_in_a_sentence(cls, given: object, read: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        """People make limits in Python: what is wrong there is refused as in JSON, by the field's name."""
+        try:
+            return read(given)
+        except ValidationError as fault:
+            if info.mode == "json":  # the door says where it stands in the whole text
+                raise
+            refuse_shape(cls, fault)
 
 
 class UsageReport(Word):

@@ -45,6 +45,7 @@ __all__ = [
     "parse_exact_json",
     "parse_json",
     "parse_value",
+    "refuse_shape",
     "same",
     "to_json",
 ]
@@ -209,7 +210,7 @@ def kind_of(value: Json) -> str:
     if value is None:
         return "null"
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
-    return kinds[type(value)]
+    return kinds.get(type(value), f"of type {type(value).__name__}")
 
 
 def _same(left: Json, right: Json) -> bool:
@@ -272,10 +273,17 @@ def _shaped(kind: type[W], text: str) -> W:
     try:
         return kind.model_validate_json(text)
     except ValidationError as fault:
-        _refuse_shape(kind.__name__, fault.errors(include_url=False))
+        refuse_shape(kind, fault)
 
 
-def _refuse_shape(name: str, problems: list[ErrorDetails]) -> NoReturn:
+def refuse_shape(kind: type[Word], fault: ValidationError) -> NoReturn:
+    """Say in one sentence what pydantic found.
+
+    Raises:
+        ProtocolError: invalid_spec; the value is not of that shape; names the first field.
+        WordError: as `parse`.
+    """
+    name, problems = kind.__name__, fault.errors(include_url=False)
     shape = next((problem for problem in problems if problem["type"] != RULE), None)
     if shape is not None:
         refuse(AgentProtocolErrorCode.INVALID_SPEC, _sentence(name, shape))

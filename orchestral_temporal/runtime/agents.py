@@ -25,7 +25,7 @@ from orchestral_temporal.protocol.run import (
     ProtocolVersion,
     seal_descriptor,
 )
-from orchestral_temporal.protocol.tools import ApprovalPolicy, FilesystemPolicy, ToolPolicyBounds
+from orchestral_temporal.protocol.tools import ApprovalPolicy, EffectScope, FilesystemPolicy, ToolPolicyBounds
 from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.runtime.meter import DESCRIPTOR as METER
 from orchestral_temporal.runtime.meter import ByteMeter
@@ -255,11 +255,13 @@ def _descriptor(plan: AgentPlan) -> AgentDescriptor:
 
 
 def _grant(plan: AgentPlan) -> ToolPolicyBounds:
-    """What the policy grants a run: the effects of its tools, reading below its workspaces."""
+    """What the policy grants a run: the effects of its tools, reading below its roots, and writing if a tool does."""
     effects = tuple(scope for tool in plan.tools for scope in tool.descriptor.effect_scopes)
     roots = tuple(sorted(str(root) for root in plan.roots))
     return ToolPolicyBounds(
         allowed_effects=effects,
         approval=ApprovalPolicy.NOT_REQUIRED,
-        filesystem=FilesystemPolicy(readable_roots=roots),
+        filesystem=FilesystemPolicy(
+            readable_roots=roots, writable_roots=roots if EffectScope.FILESYSTEM_WRITE in effects else ()
+        ),
     )

@@ -43,6 +43,7 @@ from orchestral_temporal.ports import (
     CannotTell,
     DidNotHappen,
     EffectFence,
+    EffectUncertain,
     Happened,
     NotStarted,
     Reconciled,
@@ -66,6 +67,7 @@ from orchestral_temporal.protocol.tools import (
 from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.protocol.words import JsonObject
 from orchestral_temporal.runtime.tool_outcomes import (
+    NO_REASON,
     CallReport,
     failed,
     judge_output,
@@ -125,6 +127,7 @@ class CallContext:
 
     workspaces: tuple[str, ...] = ()
     readable_roots: tuple[str, ...] = ()
+    writable_roots: tuple[str, ...] = ()
     on_progress: Callable[[str, float | None], None] = _ignore_progress
     yield_wanted: Callable[[], bool] = _nobody_waits
     fence: EffectFence = OPEN
@@ -143,6 +146,7 @@ class GuardedCall:
         self.idempotency_key: Final = invocation.call_id
         self.workspaces: Final = context.workspaces
         self.readable_roots: Final = context.readable_roots
+        self.writable_roots: Final = context.writable_roots
         self.max_output_bytes: Final = bounds.max_output_bytes
         self.timeout: Final = None if bounds.max_timeout_ms is None else timedelta(milliseconds=bounds.max_timeout_ms)
         self._context = context
@@ -358,6 +362,8 @@ async def _answer(tool: Tool, arguments: JsonObject, call: GuardedCall) -> _Endi
         return rejected(refusal)
     except ToolFailed as failure:
         return failed(said(failure.code, "tool_error"), failure.message, retryable=bool(failure.retryable))
+    except EffectUncertain as uncertain:
+        return UnknownEffect(message=said(uncertain, NO_REASON))
     except (Exception, SystemExit) as fault:  # noqa: BLE001 -- whatever a tool raises is its answer, not our end
         _log_fault("tool_raised", tool, call, fault)
         return failed("tool_error", f"{type(fault).__name__}: {said(fault, 'no message')}")

@@ -1,6 +1,5 @@
 """The client: start a run, look at it, wait for it, cancel it (`design/surface.md`, Python)."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,12 +9,12 @@ from typing import Final
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
     WorkflowHandle,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.effect_notes import CallEffect
+from orchestral_temporal.core.reducer import ack
 from orchestral_temporal.ports import ArtifactStore
 from orchestral_temporal.protocol.activities import EffectSettled
 from orchestral_temporal.protocol.base import Json, JsonObject
@@ -25,18 +24,20 @@ from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, refuse
 from orchestral_temporal.protocol.events import AgentJournalRecord
 from orchestral_temporal.protocol.limits import RunLimits
 from orchestral_temporal.protocol.requests import InputResolution
+from orchestral_temporal.protocol.run import AgentRunSpec
 from orchestral_temporal.protocol.state import AgentRunStatus, AgentRunView
 from orchestral_temporal.protocol.words import dump, parse_value
 from orchestral_temporal.temporal import commanding, names
-from orchestral_temporal.temporal.client_errors import result_of
 from orchestral_temporal.temporal.commanding import QueuedInput
 from orchestral_temporal.temporal.connecting import connected
 from orchestral_temporal.temporal.converter import converted
 from orchestral_temporal.temporal.effects import read_effects, settle_effect
+from orchestral_temporal.temporal.history import read_history
 from orchestral_temporal.temporal.listing import Listed, find_runs
-from orchestral_temporal.temporal.starting import start_once
+from orchestral_temporal.temporal.reading import read_journal, read_result
+from orchestral_temporal.temporal.starting import read_begun, start_once
 from orchestral_temporal.temporal.turn import ContinuityUnknown, Turn, whole_turn
-from orchestral_temporal.temporal.watch import OUTAGE_PAUSE, OUTAGES, Frame, follow, grown
+from orchestral_temporal.temporal.watch import OUTAGES, Frame, follow, grown
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
 """How long one call to the server may take before the caller hears of it."""
@@ -49,22 +50,33 @@ class _Unanswered(ContinuityUnknown):
 class AgentClient:
     """Starts runs and finds them, through any Temporal client: one with other payload forms gets a twin with ours.
 
-    `artifacts` is the store of the workers: an answer too large for a history is read from there.
+    `artifacts` is the store of the workers: an answer too large for a history is read from there. `extensions` stand in
+    the spec of every run that is started here, such as `origin_extensions` of where the conversation began (A4).
     """
 
     def __init__(
-        self, client: Client, *, task_queue: str = names.DEFAULT_QUEUE, artifacts: ArtifactStore | None = None
+        self,
+        client: Client,
+        *,
+        task_queue: str = names.DEFAULT_QUEUE,
+        artifacts: ArtifactStore | None = None,
+        extensions: Mapping[str, Json] | None = None,
     ) -> None:
         self.temporal = converted(client)
         self._task_queue = task_queue
         self._artifacts = artifacts
+        self._extensions = dict(extensions or {})
 
     @classmethod
     async def connect(
-        cls, *, task_queue: str = names.DEFAULT_QUEUE, artifacts: ArtifactStore | None = None
+        cls,
+        *,
+        task_queue: str = names.DEFAULT_QUEUE,
+        artifacts: ArtifactStore | None = None,
+        extensions: Mapping[str, Json] | None = None,
     ) -> "AgentClient":
         """Connect as `TEMPORAL_*` variables and `temporal.toml` say, else on this machine (`connecting`)."""
-        return cls(await connected(), task_queue=task_queue, artifacts=artifacts)
+        return cls(await connected(), task_queue=task_queue, artifacts=artifacts, extensions=extensions)
 
     async def start(
         self,
@@ -105,7 +117,7 @@ class AgentClient:
 
     async def start_raw(self, value: JsonObject, run_id: str) -> "RunHandle":
         """As `start`, from a start argument in any of its forms."""
-        await start_once(self.temporal, value, run_id, self._task_queue)
+        await start_once(self.temporal, value, run_id, self._task_queue, self._extensions)
         return self.run(run_id)
 
     def run(self, run_id: str) -> "RunHandle":
@@ -151,18 +163,7 @@ class RunHandle:
         Raises:
             ContinuityUnknown: the run was terminated or timed out, or nobody knows it any more.
         """
-        return await whole_turn(await self._result(), self._artifacts)
-
-    async def _result(self) -> JsonObject:
-        while True:
-            try:
-                return await self._handle.result()
-            except WorkflowFailureError as failed:
-                return result_of(failed, self.run_id)
-            except RPCError as fault:
-                if fault.status not in OUTAGES:
-                    raise ContinuityUnknown(f"The run {self.run_id!r} cannot be read: {fault}.") from None
-            await asyncio.sleep(OUTAGE_PAUSE)
+        return await whole_turn(await read_result(self._handle), self._artifacts)
 
     async def closed(self) -> Turn | None:
         """The end of a run that has ended, read without replaying it (decision 24); none while it goes on."""
@@ -171,7 +172,19 @@ class RunHandle:
 
     async def _ended(self) -> JsonObject | None:
         described = await self._handle.describe(rpc_timeout=RPC_TIMEOUT)
-        return None if described.status is WorkflowExecutionStatus.RUNNING else await self._result()
+        return None if described.status is WorkflowExecutionStatus.RUNNING else await read_result(self._handle)
+
+    async def spec(self) -> AgentRunSpec:
+        """What the run was asked for as it was sealed, extensions included: no worker is needed for it (A4).
+
+        Raises:
+            ContinuityUnknown: it began with something that is no start of a run.
+            RPCError: the run does not exist, or the server does not answer.
+        """
+        begun = await read_begun(self._client, self.run_id)
+        if begun is None:
+            raise ContinuityUnknown(f"What the run {self.run_id!r} began with is no start of a run.")
+        return begun.envelope.spec
 
     async def inspect(self) -> AgentRunView:
         """The wire view of the run.
@@ -224,21 +237,7 @@ class RunHandle:
             await grown(self._client, self.run_id)
 
     async def _records(self, ended: JsonObject | None, after: int) -> Sequence[AgentJournalRecord]:
-        if ended is not None:
-            journal = ended["journal"]
-            if isinstance(journal, list):
-                return [parse_value(AgentJournalRecord, each) for each in journal[after:]]
-            # It did not fit the result: a worker replays the run for each page, which is slow, and right.
-        found: list[AgentJournalRecord] = []
-        more = True
-        while more:
-            page = await self._query(names.QUERY_EVENTS, {"after": after + len(found)})
-            records = page["records"]
-            if not isinstance(records, list):
-                raise ContinuityUnknown(f"The run {self.run_id!r} answers in words this client does not know.")
-            found.extend(parse_value(AgentJournalRecord, each) for each in records)
-            more = bool(page["more"])
-        return found
+        return await read_journal(self.run_id, ended, after, self._query)
 
     async def watch(self) -> AsyncIterator[Frame]:
         """Live text, calls and events until the run has ended; missing a look loses nothing (decision 27)."""
@@ -250,7 +249,7 @@ class RunHandle:
                     for record in await self._records(None, seen):
                         seen = record.event.run_seq
                         yield Frame("event", event=record)
-        ended = await self._result()
+        ended = await read_result(self._handle)
         if isinstance(ended["journal"], list):
             for record in await self._records(ended, seen):
                 yield Frame("event", event=record)
@@ -333,7 +332,13 @@ class RunHandle:
         return await self.ack(command.command_id)
 
     async def ack(self, command_id: str) -> CommandAck:
-        """A command's acknowledgement, while the run goes on and after it has ended (C2)."""
+        """A command's acknowledgement, while the run goes on and after it has ended (C2).
+
+        Raises:
+            ProtocolError: command_not_found, the run has ended and never received the command.
+            ContinuityUnknown: nobody answers for the run, or its history cannot be replayed.
+            RPCError: the run does not exist, or the server does not answer.
+        """
         ended = await self._ended()
         if ended is None:
             return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
@@ -342,8 +347,10 @@ class RunHandle:
         found = next((each for each in known if each.command_id == command_id), None)
         if found is not None:
             return found
-        if known and ended["journal"] is None:  # a long run: the result has the newest acknowledgements only
-            return parse_value(CommandAck, await self._query(names.QUERY_COMMAND_ACK, {"command_id": command_id}))
+        if known and ended["journal"] is None:  # a long run: its result may have the newest acknowledgements only
+            state = (await read_history(self._client, self.run_id)).state
+            assert state is not None, "a run that has acknowledged a command has begun"
+            return ack(state.run, command_id)
         return refuse(AgentProtocolErrorCode.COMMAND_NOT_FOUND, f"The run never received the command {command_id!r}.")
 
     async def effects(self) -> Sequence[CallEffect]:

@@ -1,34 +1,51 @@
 """Starting a run: once by its id, and with the same spec ever after (I6)."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestral_temporal.core.limits import START_BYTES, TASK_SECONDS
-from orchestral_temporal.core.start import Start, StartRefused, read_start, start_refused
+from orchestral_temporal.core.start import (
+    Start,
+    StartRefused,
+    read_start,
+    require_extensions,
+    start_refused,
+    with_extensions,
+)
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.errors import AgentRejectionCode, ProtocolError
+from orchestral_temporal.protocol.validation import validate
 from orchestral_temporal.temporal import names, visibility
 from orchestral_temporal.temporal.payloads import read_json
 
 RPC_TIMEOUT: Final = timedelta(seconds=10)
 
 
-async def start_once(client: Client, value: JsonObject, run_id: str, task_queue: str) -> None:
+async def start_once(
+    client: Client, value: JsonObject, run_id: str, task_queue: str, extensions: JsonObject | None = None
+) -> None:
     """Start a run from a start argument in any of its forms, or find the one that has this id and the same spec.
 
+    `extensions` are those that its host puts on every run (A4).
+
     Raises:
-        StartRefused: a field is wrong, the task is empty or too large, or the id was used for another spec.
+        StartRefused: a field is wrong, the task is empty or too large, an extension is not that of the host, or the id
+            was used for another spec. Nothing was created.
         RPCError: the server refuses or does not answer.
     """
+    defaults = extensions or {}
+    value = with_extensions(value, defaults)
     start = read_start(value, run_id)
+    require_extensions(start, defaults)
+    try:
+        validate(start.envelope)
+    except ProtocolError as fault:
+        raise start_refused(fault.error.message) from None
     try:
         handle = await _start(client, value, start, task_queue, _pairs(start))
     except RPCError as fault:
@@ -61,25 +78,27 @@ async def _start(
 
 async def _same_spec(client: Client, handle: WorkflowHandle[object, object], start: Start) -> None:
     """Compare with the input of the execution that has the id (`answers.md` 8)."""
-    first = client.get_workflow_handle(start.run_id, run_id=handle.first_execution_run_id)
-    async for event in first.fetch_history_events(page_size=1):
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            given = event.workflow_execution_started_event_attributes.input.payloads
-            if await _digest_of(client, given, start.run_id) == start.envelope.spec_digest:
-                return
-        break
-    raise start_refused(
-        f"The run id {start.run_id!r} is in use for another spec; choose another id.",
-        AgentRejectionCode.RUN_ID_CONFLICT,
-    )
+    begun = await read_begun(client, start.run_id, handle.first_execution_run_id)
+    if begun is None or begun.envelope.spec_digest != start.envelope.spec_digest:
+        raise start_refused(
+            f"The run id {start.run_id!r} is in use for another spec; choose another id.",
+            AgentRejectionCode.RUN_ID_CONFLICT,
+        )
 
 
-async def _digest_of(client: Client, given: Sequence[Payload], run_id: str) -> str | None:
-    """The spec digest of a start argument; none if it is none that a run could begin with."""
+async def read_begun(client: Client, run_id: str, execution: str | None = None) -> Start | None:
+    """What an execution began with, the newest if none is named; none if no run could begin with that.
+
+    Raises:
+        RPCError: the run does not exist, or the server does not answer.
+    """
+    events = client.get_workflow_handle(run_id, run_id=execution).fetch_history_events(page_size=1)
+    first = await anext(events)
+    given = first.workflow_execution_started_event_attributes.input.payloads
     codec = client.data_converter.payload_codec
     plain = given if codec is None else await codec.decode(given)
     try:
-        return read_start(read_json([RawValue(each) for each in plain], START_BYTES), run_id).envelope.spec_digest
+        return read_start(read_json([RawValue(each) for each in plain], START_BYTES), run_id)
     except (ProtocolError, StartRefused):
         return None
 

@@ -1,7 +1,6 @@
 """What people see in lists, timelines and headers: attributes, summaries, details (decisions 25 and 26)."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ from orchestral_temporal.core.items import inline_text
 from orchestral_temporal.core.limits import ATTRIBUTE_BYTES, SUMMARY_BYTES
 from orchestral_temporal.core.projection import request_of, status
 from orchestral_temporal.core.state import CallAt, ModelOpen, ModelWaiting, OpenCall, RunState, ToolsOpen
+from orchestral_temporal.core.typed import typed
 from orchestral_temporal.protocol.base import Json, JsonObject
 from orchestral_temporal.protocol.events import RunFailed
 from orchestral_temporal.protocol.requests import InputRequest, PendingRequest, request_kind
@@ -146,8 +146,13 @@ def _call_line(call: OpenCall, state: RunState) -> str:
 
 
 def answer_command(run_id: str, request_id: str) -> str:
-    """What a person types to answer a question, up to the answer itself."""
-    return shlex.join(["orchestral", "answer", run_id, request_id])
+    """What a person types to answer a question, with TEXT in the place of the answer."""
+    return f"{typed('answer', run_id, request_id)} TEXT"
+
+
+def watch_command(run_id: str) -> str:
+    """What a person types to see how a run goes on."""
+    return typed("watch", run_id)
 
 
 def question(request: PendingRequest) -> str:
@@ -158,7 +163,7 @@ def question(request: PendingRequest) -> str:
 
 def _question_line(state: RunState, request_id: str) -> str:
     asked = cut(question(request_of(state.run, request_id)), PROMPT_BYTES)
-    return f"- asks: {asked} — `{answer_command(state.start.run_id, request_id)} TEXT` answers"
+    return f"- asks: {asked} — `{answer_command(state.start.run_id, request_id)}` answers"
 
 
 def details(state: RunState) -> str:

@@ -72,9 +72,9 @@ class Frame:
     `text`: more live text. `clear`: the live text of that attempt is void. `turn`: it is the model's answer. `call`,
     `call_ended`: a tool call, by its summary. `progress`: a call at work says how far it is, or a failed attempt of the
     model is repeated soon; only the newest word is kept, and it is never on record (A6). `lost`: a call was lost.
-    `committed`: something outside arrived, the journal may have grown. `event`: a record. `attempt` tells the model
-    attempts of a run apart; what is void is said before the next one speaks (F013). What is open when it is cancelled,
-    or when the run ends, is closed.
+    `committed`: something outside arrived, or the run waits; the journal may have grown. `event`: a record. `attempt`
+    tells the model attempts of a run apart; what is void is said before the next one speaks (F013). What is open when
+    it is cancelled, or when the run ends, is closed.
     """
 
     kind: str
@@ -159,6 +159,7 @@ class _Live:
         self._progress: dict[str, ProgressReported] = {}
         self._failed = ""
         self._arrived = False
+        self._settled = False
         self._told = False
 
     def note(self, event: HistoryEvent) -> list[Frame]:
@@ -184,9 +185,9 @@ class _Live:
                 | EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
             ):
                 self._arrived = True
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED if self._arrived:
-                self._arrived = False
-                return [Frame("committed")]
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                arrived, self._arrived, self._settled = self._arrived, False, not self._arrived
+                return [Frame("committed")] if arrived else []
             case _:
                 pass
         return []
@@ -215,6 +216,9 @@ class _Live:
                         # What was asked for before an attempt ended may be answered after it; that is void.
                         if pending.activity_id in self._at_work:
                             await self._show(pending)
+            elif self._settled and not self._open:  # the run waits, perhaps for an answer to what it asks
+                self._settled = False
+                self._frames.put_nowait(Frame("committed"))
             await asyncio.sleep(LOOK_PAUSE)
 
     @property

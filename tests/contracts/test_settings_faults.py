@@ -9,7 +9,7 @@ from orchestral_temporal.hosting.yaml_file import SettingsError
 
 SENTINEL = "SENTINEL-7f3a91"
 AGENT = "agents: {default: {}}\n"
-TOOLS = "file_read, search, file_search, text_search, python:MODULE:FUNCTION"
+TOOLS = "file_read, search, file_search, text_search, file_write, file_edit, apply_patch, python:MODULE:FUNCTION"
 ROOT_KEYS = "temporal, queues, artifacts, approvals, timeouts, live_text, agents"
 AGENT_KEYS = "model, instructions, tools, policy, limits, run_limits, skills, input_requests, strict_calls"
 MODEL_KEYS = (
@@ -201,8 +201,12 @@ FAULTS = [
     ("agents: {a: {instructions: 5}}", "1: agents.a.instructions must be text, not a number."),
     ("agents: {a: {tools: file_read}}", "1: agents.a.tools must be a list, not text."),
     (
-        "agents:\n  a:\n    tools:\n      - file_read\n      - file_write\n",
+        "agents:\n  a:\n    tools:\n      - file_read\n      - exec\n",
         f"5: agents.a.tools[1] is not in this version yet; allowed: {TOOLS}.",
+    ),
+    (
+        "agents:\n  a:\n    tools: [file_read, file_edit]\n    policy: {network: deny}\n",
+        "4: agents.a.policy.workspaces must name a folder in which file_edit may write.",
     ),
     (
         "agents: {a: {tools: [{mcp: {name: git}}]}}",

@@ -1,6 +1,7 @@
 """Calling the workspace tools as the guard does: arguments and outputs are held against the schemas."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,9 +20,16 @@ def nobody_waits() -> bool:
     return False
 
 
+def granted() -> Future[None]:
+    """The last look before an effect finds nothing against it."""
+    looked: Future[None] = Future()
+    looked.set_result(None)
+    return looked
+
+
 @dataclass(frozen=True)
 class FolderCall:
-    """A call over some folders, all of them readable unless said."""
+    """A call over some folders, all of them readable and writable unless said."""
 
     workspaces: tuple[str, ...]
     readable_roots: tuple[str, ...]
@@ -30,6 +38,8 @@ class FolderCall:
     run_id: str = "run"
     idempotency_key: str = "run/m1/c1"
     wish: Callable[[], bool] = nobody_waits
+    writable_roots: tuple[str, ...] = ()
+    confirm: Callable[[], Future[None]] = granted
 
     def report_progress(self, message: str, fraction: float | None = None) -> None:
         """Nobody watches."""
@@ -42,7 +52,7 @@ class FolderCall:
 def call_over(*folders: Path, **changes: Any) -> FolderCall:
     """A call whose workspaces are `folders`, the primary one first."""
     roots = tuple(str(folder.resolve()) for folder in folders)
-    return replace(FolderCall(roots, roots), **changes)
+    return replace(FolderCall(roots, roots, writable_roots=roots), **changes)
 
 
 async def invoke(name: str, arguments: dict[str, Any], call: FolderCall) -> Any:
@@ -56,8 +66,17 @@ async def invoke(name: str, arguments: dict[str, Any], call: FolderCall) -> Any:
 
 async def ending(name: str, arguments: dict[str, Any], call: FolderCall) -> Any:
     """The output, or how the call was refused: `r` or `f`, `f R` if retryable, and the code."""
+    return await _ended(invoke(name, arguments, call))
+
+
+async def unchecked(name: str, arguments: dict[str, Any], call: FolderCall) -> Any:
+    """How a call ends whose arguments nobody has held against the schema."""
+    return await _ended(TOOLS[name].invoke(arguments, call))
+
+
+async def _ended(running: Awaitable[Any]) -> Any:
     try:
-        return await invoke(name, arguments, call)
+        return await running
     except ToolRejected as rejected:
         return _told("r", rejected)
     except ToolFailed as failed:

@@ -98,12 +98,14 @@ def test_only_an_unknown_effect_asks_for_a_settlement() -> None:
     """The remedy is the command to type; none for a known effect, a settled one, or where nobody knows."""
     unknown = folded(note("unknown_effect", "?"))
     settlement = EffectSettlement(call=FIRST, happened=None, by="ada")
-    assert unknown.remedy == "orchestral effects settle r m1/c1"
+    assert unknown.remedy == "orchestral effects settle r m1/c1 --happened TEXT"
     assert folded(note("committed", "completed")).remedy is None
     assert unknown.model_copy(update={"settlement": settlement}).remedy is None
     assert unknown.model_copy(update={"settlement_unknown": "nobody answers"}).remedy is None
 
 
 def test_the_command_that_settles_can_be_typed_as_it_stands() -> None:
-    """A run id may hold slashes and what a shell would take apart."""
+    """A run id may hold slashes and what a shell would take apart, and begin like an option."""
     assert settle_command("a b/c/m2/c3") == "orchestral effects settle 'a b/c' m2/c3"
+    assert settle_command("-r/m1/c1") == "orchestral effects settle -- -r m1/c1"
+    assert settle_command("-r/m1/c1", "--did-not") == "orchestral effects settle --did-not -- -r m1/c1"

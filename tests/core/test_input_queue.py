@@ -117,6 +117,21 @@ def test_queued_input_waits_for_the_boundary() -> None:
     assert made.events.count("output_committed") == 1
 
 
+def test_an_answer_that_meets_a_steer_is_kept_and_not_delivered() -> None:
+    """Both are there in one task: no attempt is lost, and the steer stands in the next request (F031)."""
+    made = world()
+    made.bring(steer("s1", "wait"))
+    made.bring(said("Half of it."))
+    made.bring(CommandsRead())
+    assert not any(isinstance(effect, CancelModelCall) for effect in made.effects)
+    assert standing(made, "s1") == "applied"
+    assert "wait" in sent(made)[-1][1][-1]
+    made.bring(said("All of it."))
+    made.bring(steer("s2", "too late"))
+    assert made.status == "delivered"
+    assert made.state.refusals[-1].reason.startswith("terminal_run")
+
+
 def test_the_six_queue_operations() -> None:
     """A replacement keeps the place under its own id, a chain of them too; what is withdrawn never comes (C7)."""
     made = world()

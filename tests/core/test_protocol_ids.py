@@ -17,6 +17,7 @@ DERIVED = [
     (ids.generic_event_id("r", "started"), "generic-r-started"),
     (ids.steer_committed_id("r", "k"), "generic-r-steer-k-committed"),
     (ids.request_event_id("r", "approval", 2, "c", "opened"), "generic-r-approval-2-c-opened"),
+    (ids.grant_ref("approval:r:2:c", "n"), "approval:approval:r:2:c:n"),
     (ids.workflow_event_id("r", 2, "c"), "generic-r-workflow-2-c"),
     (ids.attempt_interrupted_id("r", 2, 1), "generic-r-model-attempt-interrupted-2"),
     (ids.attempt_interrupted_id("r", 2, 3), "generic-r-model-attempt-interrupted-2-a3"),

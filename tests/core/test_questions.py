@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestral_temporal.core.commands import check
 from orchestral_temporal.core.inputs import CommandArrived, CommandsRead, OutcomeArrived
 from orchestral_temporal.core.limits import ANSWERS_BYTES, COMMANDS_PER_RUN
 from orchestral_temporal.core.reducer import view
@@ -12,6 +13,7 @@ from orchestral_temporal.protocol.activities import Fence, ToolObservation, Tool
 from orchestral_temporal.protocol.commands import ResolveRequest, seal_command
 from orchestral_temporal.protocol.content import Content, stored_text, text_content
 from orchestral_temporal.protocol.digest import exact_digest
+from orchestral_temporal.protocol.errors import AgentProtocolErrorCode, ProtocolError
 from orchestral_temporal.protocol.requests import (
     ApprovalDecision,
     ApprovalResolution,
@@ -212,12 +214,18 @@ def test_answers_share_what_fits_one_request() -> None:
 
 
 def test_a_full_run_can_still_be_answered_and_cancelled() -> None:
-    """The bound on commands keeps out steers; an answer and a cancel come in beyond it (decision 11)."""
+    """Each later steer has a typed refusal, a known one its ack; an answer and a cancel come in (F034, decision 11)."""
     made = asking()
     made.bring(called(ASK))
+    known = steer("s0", "hurry")
+    made.bring(known)
     made.state = made.state.model_copy(update={"commands": COMMANDS_PER_RUN})
     made.bring(steer("s1", "more"))
     assert made.state.refusals[-1].reason.startswith("invalid_transition: A run takes at most")
+    with pytest.raises(ProtocolError) as full:
+        check(made.state, steer("s2", "more").command)
+    assert full.value.error.code is AgentProtocolErrorCode.INVALID_TRANSITION
+    check(made.state, known.command)
     made.bring(answer("right", "The left one."))
     assert made.status == "running"
     made.bring(cancel())

@@ -5,9 +5,10 @@ import json
 import os
 import signal
 import sys
+import termios
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +73,54 @@ class Running:
         return Printed(self.process.returncode, out.decode(), "".join(self.seen) + err.decode())
 
 
+OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Put before a command: the terminal of its standard input becomes its own, so that Ctrl-C is a signal."""
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+@dataclass
+class Seated:
+    """A command at a terminal; its standard output is a pipe."""
+
+    process: Process
+    terminal: int
+    seen: str = ""
+    read: int = 0
+
+    async def shows(self, *words: str) -> None:
+        """Wait until the terminal shows these, one after the other, below what was waited for before."""
+        for word in words:
+            await until(lambda word=word: word in self.seen[self.read :], f"{word!r} below {self.seen!r}")
+            self.read = self.seen.index(word, self.read) + len(word)
+
+    def types(self, text: str) -> None:
+        """Press these keys."""
+        os.write(self.terminal, text.encode())
+
+    async def prints(self, line: str) -> None:
+        """Wait for this line of standard output."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            assert (await self.process.stdout.readline()).decode() == f"{line}\n"
+
+    async def ended(self) -> Printed:
+        """Wait for the end."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            out = await self.process.stdout.read()
+            code = await self.process.wait()
+        return Printed(code, out.decode(), self.seen)
+
+    def look(self) -> None:
+        """Take in what the terminal shows now."""
+        with suppress(OSError):  # nobody has it open any more
+            self.seen += os.read(self.terminal, 65_536).decode(errors="replace")
+
+
 @dataclass(frozen=True)
 class Shell:
     """A folder and an environment in which commands are typed."""
@@ -108,6 +157,34 @@ class Shell:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+    @asynccontextmanager
+    async def sit(self, *arguments: str) -> AsyncGenerator[Seated]:
+        """A command with a terminal of its own, which does not outlive the block and finds its terminal unchanged."""
+        ours, theirs = os.openpty()
+        before = termios.tcgetattr(theirs)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", OWN_TERMINAL, "-m", "orchestral_temporal", *arguments),
+            cwd=self.folder,
+            env={**self.environment, "TERM": "xterm"},
+            stdin=theirs,
+            stdout=PIPE,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        seated = Seated(process, ours)
+        os.set_blocking(ours, False)
+        asyncio.get_running_loop().add_reader(ours, seated.look)
+        try:
+            yield seated
+            assert termios.tcgetattr(theirs) == before
+        finally:
+            asyncio.get_running_loop().remove_reader(ours)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            os.close(ours)
+            os.close(theirs)
 
     async def run(self, *arguments: str, stdin: bytes | None = None) -> Printed:
         """A command from its start to its end."""

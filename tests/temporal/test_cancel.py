@@ -128,7 +128,7 @@ async def test_cancel_ends_a_working_tool(world: World, road: Road) -> None:
     tool = RecordingTool("wait", wait, concurrency=ToolConcurrency.PER_RUN_SERIAL)
     async with world.serving(plan(model, tool)):
         run = await world.runs.start("wait", run_id=world.id("r"))
-        await at_work.wait()
+        await until(at_work.is_set, "the tool is at work")
         await road(world, run)
         turn = await run.wait()
         await told.wait()

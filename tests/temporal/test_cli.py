@@ -18,10 +18,11 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from orchestral_temporal import AgentClient, RunHandle
-from orchestral_temporal.cli.follow import Asked, _Following
-from orchestral_temporal.cli.screen import JsonScreen
+from orchestral_temporal.cli.follow import Asked, Following
+from orchestral_temporal.cli.screen import JsonScreen, note
 from orchestral_temporal.hosting.devserver import DevServer
 from orchestral_temporal.hosting.loading import load_settings
+from orchestral_temporal.hosting.running import place_for_runs
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.state import AgentRunView
 from orchestral_temporal.protocol.words import parse_value
@@ -454,8 +455,13 @@ async def test_ctrl_c_while_the_start_is_on_its_way_cancels_the_run(
 ) -> None:
     """A run that may have begun is not left alone: its start is heard of, and then it is cancelled as any other."""
     asked, stop = Late("go", "hangs", None, None, f"r-{uuid.uuid4().hex[:8]}"), asyncio.Event()
-    following = _Following(load_settings(shell.folder / "temporal-dev.yaml"), asked, JsonScreen())
-    code = asyncio.create_task(following.until(stop))
+    settings = load_settings(shell.folder / "temporal-dev.yaml")
+
+    async def followed() -> int:
+        async with place_for_runs(settings, None, note) as place:
+            return await Following(place, asked, JsonScreen()).until(stop)
+
+    code = asyncio.create_task(followed())
     await asked.begun.wait()
     stop.set()
     await until(lambda: "Cancelling the run" in capsys.readouterr().err, "the command has heard")
@@ -622,7 +628,12 @@ BAD = "the file with these settings"
 
 WRONG: dict[str, tuple[Sequence[str], str, str]] = {
     "no such command": (["frobnicate"], "", "No such command"),
-    "no task": (["run"], "", "Missing argument"),
+    "no task": (["start"], "", "Missing argument"),
+    "one run id for many runs": (["run", "--run-id", "r"], "", "it names one run"),
+    "no answer": (["answer", "r", "q"], "", "one of the three"),
+    "two answers": (["answer", "r", "q", "yes", "--json", "true"], "", "one of the three"),
+    "an answer that is no JSON": (["answer", "r", "q", "--json", "{n: NaN}"], "", "it is no JSON value"),
+    "a number that JSON has not": (["answer", "r", "q", "--json", "NaN"], "", "it is no JSON value"),
     "an empty task": (["run", ""], "", "it is empty"),
     "an unknown option": (["run", "x", "--colour"], "", "No such option"),
     "no such settings file": (["agents", "--config", "none.yaml"], "", "there is no such file"),

@@ -97,7 +97,7 @@ async def test_a_signal_is_one_command_however_often_it_is_sent(world: World) ->
         await send(envelope(run, "s1", "hurry"), 1)
         answer = ResolveRequest(response=InputResolution(content=(text_content("Number 7."),)))
         await send(seal_command("a1", run.run_id, answer, request_id=asked), 2)
-        await tool.reached.wait()
+        await until(tool.reached.is_set, "the tool is at work")
         await send(seal_command("c1", run.run_id, Cancel(reason="enough")), 3)
         shown = await refused(run)
         tool.open.set()
@@ -125,7 +125,7 @@ async def test_fifty_steers_sent_three_times_are_fifty(world: World) -> None:
     told: dict[str, list[JsonObject]] = {}
     async with world.serving(plan(model, gate.tool)):
         run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         handle = world.client.get_workflow_handle(run.run_id)
         for number in numbers:
             command = envelope(run, f"s{number}", f"step {number}")
@@ -321,7 +321,7 @@ async def test_a_cancelled_turn_leaves_the_session_whole(world: World, idempoten
     other = ScriptedModel([says("next")])
     async with world.serving(plan(model, tool), plan(other, tool, name="other")):
         run = await world.runs.start("go", run_id=world.id("r1"), session_id=world.id("s"))
-        await at_work.wait()
+        await until(at_work.is_set, "the tool is at work")
         await run.cancel("enough")
         turn = await run.wait()
         kinds = [record["payload"]["type"] for record in await world.records(world.id("s"))]  # type: ignore[index, call-overload] -- JSON of ours
@@ -357,7 +357,7 @@ async def test_a_command_over_a_broken_line_is_not_reported_as_done(
     model = ScriptedModel([calls(("stubborn", {})), says("never")])
     async with world.serving(plan(model, tool.tool)), far_away(world, way) as client:
         run = await world.runs.start("go", run_id=world.id("r"))
-        await tool.reached.wait()
+        await until(tool.reached.is_set, "the tool is at work")
         far = client.run(run.run_id)
         await far.inspect()
         (way.silence if arrives else way.cut)()

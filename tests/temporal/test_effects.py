@@ -133,7 +133,7 @@ async def test_an_operator_settles_an_unknown_effect_on_record(world: World, hap
 
     said = EffectSettlement(call=f"{run.run_id}/m2/c1", happened=happened, by="ada")
     assert (unknown.standing, unknown.call, unknown.settlement) == ("UnknownEffect", said.call, None)
-    assert unknown.remedy == f"orchestral effects settle {run.run_id} m2/c1"
+    assert unknown.remedy == f"orchestral effects settle {run.run_id} m2/c1 --happened TEXT"
     assert (first.settlement, first.repeated) == (said, False)
     assert (again.settlement, again.repeated) == (said, True)
     assert conflict.value.code == "duplicate_conflict"

@@ -81,7 +81,7 @@ async def test_users_types_arrive_as_declared(world: World) -> None:
 
 
 async def test_namespace_without_our_attributes_serves_runs(world: World) -> None:
-    """Where the search attributes are not registered a run starts, by client and raw, and is delivered."""
+    """Where the search attributes are not registered a run starts, by client and raw, and is delivered (F094)."""
     namespace = f"bare-{uuid.uuid4().hex[:8]}"
     retention = Duration(seconds=86_400)
     await world.client.workflow_service.register_namespace(

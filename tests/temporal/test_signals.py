@@ -107,7 +107,7 @@ async def test_malformed_signals_stand_as_refused_and_stop_nothing(world: World)
     bad = malformed(world.id("r"))
     async with world.serving(plan(model, gate.tool)):
         run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         for name, payloads in bad.values():
             await send(world, run.run_id, name, payloads)
         await until(lambda: _count(run, len(bad)), "all refusals are shown")
@@ -134,7 +134,7 @@ async def test_malformed_signals_with_the_temporal_cli(world: World) -> None:
     inputs = [[], ["--input", CANCEL, "--input", CANCEL], ["--input", json.dumps(CANCEL)]]
     async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("never")]), gate.tool)):
         run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         for given in inputs:
             printed = await world.cli("workflow", "signal", "-w", run.run_id, "--name", "cancel", *given)
             assert printed.code == 0
@@ -175,7 +175,7 @@ async def test_malformed_updates_are_refused_without_a_trace(world: World) -> No
     ]
     async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
         run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         handle = world.client.get_workflow_handle(run.run_id)
         before = (await handle.describe()).history_length
         for name, args in bad:
@@ -197,7 +197,7 @@ async def test_an_update_of_three_megabytes_is_refused(world: World) -> None:
     huge = json_payload({"text": "x" * 3_000_000})
     async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool)):
         run = await world.runs.start("go", run_id=world.id("r"))
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         with pytest.raises(RPCError) as raw:
             await world.client.workflow_service.update_workflow_execution(
                 UpdateWorkflowExecutionRequest(
@@ -255,7 +255,7 @@ async def test_malformed_queries_get_an_error_and_harm_nothing(world: World) -> 
     ]
     gate = Gate()
     async with world.serving(plan(ScriptedModel([calls(("gate", {})), says("went on")]), gate.tool, name="slow")):
-        await gate.reached.wait()
+        await until(gate.reached.is_set, "the tool is at work")
         for name, args in bad:
             with pytest.raises(WorkflowQueryFailedError) as failed:
                 await handle.query(name, *args) if len(args) < 2 else await handle.query(name, args=args)

@@ -1,4 +1,4 @@
-"""Steering a run from outside: by every road, in a burst, at every instant; in order (C1 to C3, B7)."""
+"""Steering a run from outside: by every road, in a burst, before a worker is there."""
 
 import asyncio
 import json

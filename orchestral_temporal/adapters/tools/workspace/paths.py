@@ -79,14 +79,20 @@ def _readable_roots(call: ToolCall) -> list[str]:
     if not call.readable_roots:
         raise ToolRejected("filesystem_root_denied", "This run may read no folder; its policy has to allow one.")
     try:
-        return [_canonical(root) for root in call.readable_roots]
+        return [canonical(root) for root in call.readable_roots]
     except (OSError, ValueError) as error:
         raise ToolRejected(
             "filesystem_root_invalid", "A readable folder of the run's policy does not exist; create it or remove it."
         ) from error
 
 
-def _canonical(folder: str) -> str:
+def canonical(folder: str) -> str:
+    """The real path of an absolute folder.
+
+    Raises:
+        ValueError: it is not absolute, or holds a NUL.
+        OSError: it does not exist.
+    """
     if not Path(folder).is_absolute():
         raise ValueError(folder)
     return os.path.realpath(folder, strict=True)
@@ -107,7 +113,7 @@ def _workspace(selector: str, call: ToolCall) -> str:
     """The canonical folder that `selector` names; a blank one names the primary workspace."""
     for folder in call.workspaces:
         try:
-            root = _canonical(folder)
+            root = canonical(folder)
         except (OSError, ValueError) as error:
             if selector in {"", folder}:
                 raise ToolFailed(
@@ -132,14 +138,19 @@ def holding_folder(place: Place) -> Generator[int]:
     """
     with ExitStack() as opened:
         try:
-            folder = os.open(place.root, _PASS | _FOLDER)
+            folder = pass_folder(place.root)
             opened.callback(os.close, folder)
             for name in place.parts[:-1]:
-                folder = os.open(name, _PASS | _FOLDER, dir_fd=folder)
+                folder = pass_folder(name, folder)
                 opened.callback(os.close, folder)
         except OSError as error:
             raise _unavailable(place.shown) from error
         yield folder
+
+
+def pass_folder(name: str, holder: int | None = None) -> int:
+    """A descriptor of the folder `name` in `holder`, fit only for opening what is in it; a symlink is an `OSError`."""
+    return os.open(name, _PASS | _FOLDER, dir_fd=holder)
 
 
 def is_folder(place: Place) -> bool:

@@ -6,7 +6,13 @@ An output that is not exactly what its tool puts out, or that contradicts itself
 import hashlib
 import json
 
-from orchestral_temporal.adapters.tools.workspace.words import FileReadOutput, FileSearchOutput, TextSearchOutput
+from orchestral_temporal.adapters.tools.workspace.words import (
+    FileChange,
+    FileReadOutput,
+    FileSearchOutput,
+    MutationOutput,
+    TextSearchOutput,
+)
 from orchestral_temporal.protocol.base import Json, JsonObject
 
 _PAGE_KEYS = ("start_line", "end_line", "next_offset", "eof", "truncated")
@@ -48,6 +54,28 @@ def _page_consistent(read: FileReadOutput) -> bool:
 
 def _whole(read: FileReadOutput) -> bool:
     return read.start_line == 1 and read.eof and not read.truncated
+
+
+def mutation_view(arguments: JsonObject, output: Json) -> Json:
+    """The changes, without the digests, which are for the host's own checks."""
+    try:
+        mutation = MutationOutput.model_validate_json(json.dumps(output))
+    except ValueError:
+        return output
+    if mutation.changed_files != len(mutation.changes) or not all(map(_digests_fit, mutation.changes)):
+        return output
+    return {
+        "changed_files": mutation.changed_files,
+        "changes": [
+            {"operation": change.operation, "path": change.path, "bytes": change.bytes} for change in mutation.changes
+        ],
+        **_asked_workspace(arguments, mutation.workspace),
+    }
+
+
+def _digests_fit(change: FileChange) -> bool:
+    present = (change.before_digest is not None, change.after_digest is not None)
+    return present == (change.operation != "add", change.operation != "delete")
 
 
 def file_search_view(arguments: JsonObject, output: Json) -> Json:

@@ -4,7 +4,7 @@ import threading
 import time
 from datetime import timedelta
 
-from orchestral_temporal.ports import ToolCall
+from orchestral_temporal.ports import ToolCall, ToolFailed
 
 _SHARE = 0.9
 """Part of the call's time that the work may use, so that its partial answer comes before the guard gives up."""
@@ -31,6 +31,17 @@ class Watch:
         """Raise `Abandoned` if nobody waits for the result."""
         if self._abandoned.is_set():
             raise Abandoned
+
+    def check(self) -> None:
+        """Let work with effects go on towards its effect, which nobody can ask it to return without.
+
+        Raises:
+            Abandoned: nobody waits for the result.
+            ToolFailed: the time is up (`timeout`).
+        """
+        self.look()
+        if time.monotonic() >= self._deadline:
+            raise ToolFailed("timeout", "The time was up before anything was changed.")
 
     def expired(self) -> bool:
         """Whether to return what there is: the time is up, or somebody asked for it.

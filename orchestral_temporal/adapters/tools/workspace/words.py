@@ -1,6 +1,8 @@
-"""What the three tools put out (`spec/builtin-tools.md` §4, §9); views accept exactly these shapes."""
+"""What the tools put out (`spec/builtin-tools.md` §4, §5, §9); views accept exactly these shapes."""
 
 from typing import Literal
+
+from pydantic import Field
 
 from orchestral_temporal.protocol.base import JsonObject, Word
 
@@ -72,6 +74,24 @@ class TextSearchOutput(_SearchOutput):
     matches: tuple[TextMatch, ...]
 
 
+class FileChange(Word):
+    """One file that was changed: its `bytes` after the change, or before a delete; digests of the whole file."""
+
+    operation: Literal["add", "update", "delete"]
+    path: str
+    bytes: int
+    before_digest: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
+    after_digest: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
+
+
+class MutationOutput(Word):
+    """What a call changed, in the order in which it did; nothing if the files were as wanted already."""
+
+    workspace: str
+    changed_files: int
+    changes: tuple[FileChange, ...]
+
+
 _TEXT: JsonObject = {"type": "string"}
 _COUNT: JsonObject = {"type": "integer"}
 _FLAG: JsonObject = {"type": "boolean"}
@@ -81,7 +101,7 @@ WORKSPACE: JsonObject = {
     "type": "string",
     "description": "Workspace folder, as earlier results name it. Default: the primary one.",
 }
-"""The property that all three tools share."""
+"""The property that all tools share."""
 
 
 def closed(properties: JsonObject, required: list[str] | None = None) -> JsonObject:
@@ -132,6 +152,23 @@ def _search_schema(match: JsonObject) -> JsonObject:
         }
     )
 
+
+MUTATION_SCHEMA = closed(
+    {
+        "workspace": _TEXT,
+        "changed_files": _COUNT,
+        "changes": _list_of(
+            closed(
+                {
+                    "operation": {"enum": ["add", "update", "delete"]},
+                    **dict.fromkeys(("path", "before_digest", "after_digest"), _TEXT),
+                    "bytes": _COUNT,
+                },
+                required=["operation", "path", "bytes"],
+            )
+        ),
+    }
+)
 
 FILE_SEARCH_SCHEMA = _search_schema(_TEXT)
 TEXT_SEARCH_SCHEMA = _search_schema(_TEXT_MATCH_SCHEMA)
