@@ -147,7 +147,7 @@ async def test_nothing_is_written_outside_the_roots_of_the_policy(name: str, whi
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_workspace_with_a_parent_segment_is_no_way_out(name: str, folder: Path) -> None:
-    """`/work/../outside` begins like a root and leads elsewhere: refused (divergence 25)."""
+    """`/w/../outside` begins like a root and leads elsewhere: refused (divergence 25)."""
     call = call_over(folder, workspaces=(f"{folder}/../outside",))
     assert await ending(name, arguments(name, "a.txt"), call) == "r patch_path_escape"
     assert files_of(folder.parent / "outside") == {"a.txt": OUTSIDE}

@@ -241,7 +241,7 @@ async def test_a_steer_at_the_last_moment_is_heard_or_refused(world: World) -> N
         ends = await asyncio.gather(*map(race, range(RACES)))
 
     for turn, taken in ends:
-        asked = [each for each in model.requests if each.request_id.startswith(f"model-{turn.run_id}-")]
+        asked = [each for each in model.asked if each.request_id.startswith(f"model-{turn.run_id}-")]
         was_heard = "wait" in heard(asked[-1])
         assert turn.status is AgentRunStatus.DELIVERED
         assert (acks(turn), inputs(turn)) == (({"s1": "applied"}, [("wait", "s1")]) if was_heard else ({}, []))
