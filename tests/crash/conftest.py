@@ -32,17 +32,14 @@ async def scene(
 
 
 HALF = SystemRandom().randrange(2)
-"""Which half of a long matrix is played; `WHOLE_MATRIX=1` plays all of it."""
-
-LONG = ("test_a_killed_tool_worker", "keeps_its_outcome", "is_given_back_with_its_fence")
-"""Matrices of which a run takes each cell once, with the workflow cache or without; the other run is the other half."""
+"""Each cell is played once, with the workflow cache or without; `WHOLE_MATRIX=1` plays both."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take a half of the long matrices, unless all of them is asked for."""
+    """Take a half of this room, unless all of it is asked for."""
     if os.environ.get("WHOLE_MATRIX"):
         return
-    cells = [each for each in items if "tests/crash" in each.nodeid and any(name in each.nodeid for name in LONG)]
+    cells = [each for each in items if "tests/crash" in each.nodeid and "cached" in each.nodeid]
     names = sorted({each.nodeid.replace("uncached", "cached") for each in cells})
     wanted = {name: (place + HALF) % 2 == 0 for place, name in enumerate(names)}
     left = [each for each in cells if wanted[each.nodeid.replace("uncached", "cached")] != ("uncached" in each.nodeid)]
@@ -51,8 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long the runs of this room took to go on, and which half of the long matrices was played."""
-    terminalreporter.write_line(f"Long matrices: half {HALF} of 0 and 1; WHOLE_MATRIX=1 plays both.")
+    """Say how long the runs of this room took to go on, and which half of it was played."""
+    terminalreporter.write_line(f"Kills: half {HALF} of 0 and 1; WHOLE_MATRIX=1 plays both.")
     reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
     took = [value for each in reports for name, value in each.user_properties if name == RECOVERY]
     if took:
