@@ -202,7 +202,12 @@ class World:
         return False
 
     async def serve(self, roles: Sequence[Role] = ALL_ROLES) -> None:
-        """Start workers in this process that end with the world."""
+        """Start workers in this process that end with the world.
+
+        Who serves a queue must serve all its roles; where another process comes up beside us, some may look unserved.
+        """
+        queues = {queue_of(self._settings.queues, role) for role in roles}
+        roles = [role for role in Role if queue_of(self._settings.queues, role) in queues]
         self._serves = True
         workers = serving(self.runs.temporal, self._settings, roles=roles, workspaces=self._extra)
         await self._stack.enter_async_context(workers)

@@ -16,6 +16,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from orchestral_temporal import AgentClient, RunHandle
 from orchestral_temporal.cli.follow import Asked, Following
@@ -26,6 +27,8 @@ from orchestral_temporal.hosting.running import place_for_runs
 from orchestral_temporal.protocol.base import JsonObject
 from orchestral_temporal.protocol.state import AgentRunView
 from orchestral_temporal.protocol.words import parse_value
+from orchestral_temporal.temporal.run_workflow import AgentRun
+from orchestral_temporal.temporal.session_workflow import AgentSession
 from tests.temporal.shell import DEAF, ROOT, Printed, Shell, gone, offspring
 from tests.temporal.world import until
 
@@ -204,6 +207,16 @@ async def test_the_exit_code_says_how_a_run_ended(shell: Shell) -> None:
     assert incomplete.out == ""
     assert "model_steps" in incomplete.err
     assert "the key is no good" in failed.err
+
+
+async def test_a_queue_that_is_served_in_part_is_served_whole(shell: Shell, client: Client) -> None:
+    """Of a process that comes up beside us only the first poller may be seen; whoever joins it serves all roles."""
+    queue = load_settings(shell.folder / "temporal-dev.yaml").queues.runs
+    async with Worker(client, task_queue=queue, workflows=[AgentRun, AgentSession]):
+        failed = await shell.run("run", "go", "--agent", "breaks")
+
+    clean(failed, 4)
+    assert f"No worker serves {queue}" in failed.err
 
 
 async def test_a_task_comes_from_standard_input_too(shell: Shell) -> None:
