@@ -46,7 +46,7 @@ def told(requests: list[ModelRequest]) -> list[str]:
 
 
 async def test_what_waits_for_a_worker_is_read_before_the_run_begins(world: World) -> None:
-    """Of a thousand steers each is applied or refused on record; one request holds those applied, in order (C3)."""
+    """Of a thousand steers each is applied or refused on record; one request holds the applied in order (C3, F034)."""
     count = BURST if world.cached else FEW
     model = ScriptedModel([says("done")])
     run = await world.runs.start("go", run_id=world.id("r"))
