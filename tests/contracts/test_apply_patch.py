@@ -20,7 +20,7 @@ from orchestral_temporal.protocol.tools import UnknownEffect
 from orchestral_temporal.runtime.tool_call import CallContext, ToolGuard
 from tests.contracts.probe import Probe, invocation, raising
 from tests.contracts.workspace_call import call_over, ending, granted, invoke, unchecked, write
-from tests.contracts.written import digest, files_of, nothing_left, patch
+from tests.contracts.written import digest, files_of, patch, what_is_left
 
 CASES = Path(__file__).parents[1] / "cases"
 TINY = "*** Add File: new.txt\n+x\n"
@@ -40,12 +40,7 @@ async def patched_file(root: Path, content: str | bytes, *lines: str) -> Any:
     """The bytes of a file after a patch, or how it was refused, which leaves it as it was."""
     write(root, {"f.txt": content})
     output = await apply(root, patch(update(*lines)))
-    now = (root / "f.txt").read_bytes()
-    if isinstance(output, str):
-        assert now == (content if isinstance(content, bytes) else content.encode())
-        assert nothing_left(root)
-        return output
-    return now
+    return what_is_left(root, content, output)
 
 
 # -- hunks -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestral_temporal.ports import ToolRejected
 from tests.contracts.workspace_call import call_over, ending, invoke, unchecked, write
-from tests.contracts.written import digest, nothing_left
+from tests.contracts.written import digest, what_is_left
 
 CASES = Path(__file__).parents[1] / "cases"
 LARGEST = 8 << 20
@@ -28,12 +28,7 @@ async def edited(root: Path, content: str | bytes, *edits: tuple[str, str]) -> A
     """The bytes of a file after edits, or how they were refused, which leaves it as it was."""
     write(root, {"f.txt": content})
     output = await edit(root, *edits)
-    now = (root / "f.txt").read_bytes()
-    if isinstance(output, str):
-        assert now == (content if isinstance(content, bytes) else content.encode())
-        assert nothing_left(root)
-        return output
-    return now
+    return what_is_left(root, content, output)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,16 @@ def digest(content: str | bytes) -> str:
     return hashlib.sha256(content if isinstance(content, bytes) else content.encode()).hexdigest()
 
 
+def what_is_left(root: Path, content: str | bytes, output: Any) -> Any:
+    """The bytes of `f.txt` after a call, or how that was refused, which must have left the file as it was."""
+    now = (root / "f.txt").read_bytes()
+    if isinstance(output, str):
+        assert now == (content if isinstance(content, bytes) else content.encode())
+        assert nothing_left(root)
+        return output
+    return now
+
+
 def patch(*operations: str) -> str:
     """A patch of these operations."""
     return f"*** Begin Patch\n{''.join(operations)}*** End Patch\n"

@@ -31,7 +31,6 @@ def run(
     Without a task all runs belong to one session. Ctrl-C during a run comes back to the prompt; there, it leaves as
     Ctrl-D does, with 0. Lines that are piped in end with 0 if all runs were delivered, else with the highest code.
     """
-    from orchestral_temporal.cli.follow import Asked
     from orchestral_temporal.cli.settled import conclude
 
     if task is None:
@@ -41,7 +40,7 @@ def run(
 
         talk = Chat(agent, workspace, session)
         conclude(lambda settings: chat(settings, talk, as_json=as_json), config=config, debug=debug)
-    from orchestral_temporal.cli.follow import run_task
+    from orchestral_temporal.cli.follow import Asked, run_task
 
     asked = Asked(given.text(task, "TASK"), agent, workspace, session, run_id)
     conclude(lambda settings: run_task(settings, asked, as_json=as_json), config=config, debug=debug)

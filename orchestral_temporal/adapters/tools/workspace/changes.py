@@ -8,7 +8,6 @@ The system has no step that replaces a file only if it still is what it was. So 
 between our last look and the rename, some microseconds later, loses what it wrote, as with any editor.
 """
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Generator, Sequence
@@ -23,6 +22,7 @@ from orchestral_temporal.adapters.tools.workspace.watch import Watch
 from orchestral_temporal.adapters.tools.workspace.words import FileChange, MutationOutput
 from orchestral_temporal.ports import EffectUncertain, ToolCall, ToolFailed, ToolRejected
 from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.digest import sha256
 
 FILE_BYTES = 8 << 20
 """Bytes of a file that is changed, before and after: what people edit is far smaller."""
@@ -62,14 +62,9 @@ class Change:
             operation=self.operation,
             path=self.target.shown,
             bytes=len(content or b""),
-            before_digest=sha256(before),
-            after_digest=sha256(self.after),
+            before_digest=None if before is None else sha256(before),
+            after_digest=None if self.after is None else sha256(self.after),
         )
-
-
-def sha256(content: bytes | None) -> str | None:
-    """The digest of a whole file, if there is one."""
-    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def new_file(target: Target, content: bytes) -> Change:

@@ -8,7 +8,6 @@ from orchestral_temporal.adapters.tools.workspace.changes import (
     check_size,
     existing,
     new_file,
-    sha256,
 )
 from orchestral_temporal.adapters.tools.workspace.targets import (
     Target,
@@ -21,6 +20,7 @@ from orchestral_temporal.adapters.tools.workspace.watch import Watch
 from orchestral_temporal.adapters.tools.workspace.words import WORKSPACE, closed
 from orchestral_temporal.ports import ToolCall, ToolRejected
 from orchestral_temporal.protocol.base import JsonObject
+from orchestral_temporal.protocol.digest import sha256
 
 _CONTENT_INVALID = "file_write_content_invalid"
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
